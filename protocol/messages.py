@@ -1,0 +1,427 @@
+"""The vocabulary: one frozen dataclass per message. `docs/protocol.md` is the specification.
+
+Requests are verbs, results are nouns. `job`, `window`, `attempt` and `seq` travel in the frame's header, every
+other field in its body; arrays travel as raw buffers behind the body. Times are seconds on the job's audio time
+line unless the name says otherwise.
+
+Who says what to whom:
+
+    client   -> hub       Submit Cancel SnapshotRequest
+    hub      -> client    Accepted Rejected Snapshot
+    hub      -> actor     Submit Cancel Downstream Credit Ping Stop
+    actor    -> hub       Hello Ready Pong Credit Window AudioEnd Partial Segment Failed Error Stopped
+    frontend -> encoder   Features
+    encoder  -> decoder   HiddenStates
+    hub      => everybody Welcome Started Window Partial Segment Done Failed Cancelled Beat Stopped   (published)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+Float32Array = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class SendPort:
+    """Where messages for one receiver go: a small value that travels in messages, as Dart's SendPort does."""
+
+    endpoint: str
+    """ZeroMQ endpoint of the receiver's inbox."""
+    instance: bytes
+    """16 random bytes, new at every start of the receiver: a restarted actor is another receiver."""
+
+
+@dataclass(frozen=True, slots=True)
+class TranscribeOptions:
+    """What the user asked of one job."""
+
+    language: str | None = None
+    """Whisper language code such as `en`; None lets the decoder detect it on the first window with speech."""
+    task: str = "transcribe"
+    """`transcribe` or `translate` (into English)."""
+    prompt: str = ""
+    """Text given to the decoder before every window, as if it had just been said."""
+
+
+class Message:
+    """Base of everything that travels. `TYPE` is the name on the wire."""
+
+    __slots__ = ()
+    TYPE: ClassVar[str]
+
+
+# --- life of an actor ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Hello(Message):
+    """An actor's or client's first word to the hub, before any model is loaded."""
+
+    TYPE: ClassVar[str] = "hello"
+    name: str
+    """`frontend`, `encoder`, `decoder`, `console` or a client's own name."""
+    package: str
+    """Version of the susurrus package that speaks."""
+    pid: int
+    """Process id, for the log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ready(Message):
+    """The actor has loaded what it needs and takes work. Followed by Credit for its upstream."""
+
+    TYPE: ClassVar[str] = "ready"
+    name: str
+    inbox: SendPort | None
+    """Where its upstream sends the arrays; None for actors that receive none."""
+    model: str
+    """Name of the model it loaded, empty for the console."""
+    sample_rate: int
+    """Hertz; 0 where it does not apply."""
+    n_mels: int
+    """Mel bins; 0 where it does not apply."""
+    threads: int
+    """Intra-op threads of its sessions; 0 where it does not apply."""
+    load_s: float
+    """Seconds from process start to this message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Downstream(Message):
+    """The hub tells an actor where its results go. Replaces an earlier one and resets its credit to zero."""
+
+    TYPE: ClassVar[str] = "downstream"
+    port: SendPort
+
+
+@dataclass(frozen=True, slots=True)
+class Credit(Message):
+    """The receiver of windows grants its upstream `windows` more of them; the hub relays it."""
+
+    TYPE: ClassVar[str] = "credit"
+    windows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ping(Message):
+    """Are you there? Answered by Pong with the same number, by the I/O thread."""
+
+    TYPE: ClassVar[str] = "ping"
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pong(Message):
+    """Answer to Ping. Proves that the I/O thread lives, not that the work goes on."""
+
+    TYPE: ClassVar[str] = "pong"
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stop(Message):
+    """End in order: drop unfinished work, close, answer Stopped."""
+
+    TYPE: ClassVar[str] = "stop"
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped(Message):
+    """The actor ends now. Published with the name `pipeline` it is the last event of all."""
+
+    TYPE: ClassVar[str] = "stopped"
+    name: str
+    code: str
+    """Empty for an orderly end, else the machine-readable reason."""
+    text: str
+    """Empty for an orderly end, else one sentence for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class Error(Message):
+    """Something the sender cannot go on with, or the answer to a message it does not know."""
+
+    TYPE: ClassVar[str] = "error"
+    code: str
+    text: str
+
+
+# --- jobs ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Submit(Message):
+    """Please transcribe. Followed by Accepted or Rejected, then by events, then by exactly one terminal event."""
+
+    TYPE: ClassVar[str] = "submit"
+    job: bytes
+    """16 random bytes made by the client: a resent Submit is answered, not run twice."""
+    source: str
+    """Path of the audio as the frontend sees it, or `-` for the frontend's standard input."""
+    name: str
+    """What people call it; shown, never opened."""
+    options: TranscribeOptions = field(default_factory=TranscribeOptions)
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted(Message):
+    """The hub has the job in its ledger."""
+
+    TYPE: ClassVar[str] = "accepted"
+    job: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected(Message):
+    """The hub does not take the job: `busy`, `version`, `stopping`."""
+
+    TYPE: ClassVar[str] = "rejected"
+    job: bytes
+    code: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel(Message):
+    """Stop working on the job. Idempotent. Followed by Cancelled, or by Done if that came first."""
+
+    TYPE: ClassVar[str] = "cancel"
+    job: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Started(Message):
+    """Event: the frontend opened the audio."""
+
+    TYPE: ClassVar[str] = "started"
+    job: bytes
+    seq: int
+    name: str
+    duration: float | None
+    """Seconds of audio; None for a stream."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window(Message):
+    """The frontend cut a window: at most 30 s of the job's audio that the decoder sees at once."""
+
+    TYPE: ClassVar[str] = "window"
+    job: bytes
+    window: int
+    """Index within the job, from 0."""
+    attempt: int
+    """1 for the first time; counts up when the hub has the window done again. Older attempts are dropped."""
+    start: float
+    end: float
+    speech: bool
+    """False: digital silence, which is not sent to the encoder and commits as empty text."""
+    seq: int = 0
+    """Set by the hub when it publishes the event."""
+
+
+@dataclass(frozen=True, slots=True)
+class AudioEnd(Message):
+    """The frontend has read the job's audio to its end (or to where it is damaged)."""
+
+    TYPE: ClassVar[str] = "audio_end"
+    job: bytes
+    windows: int
+    """How many windows the job has."""
+    duration: float
+    """Seconds of audio read."""
+    frontend_s: float
+    """Seconds of work in the frontend: reading, resampling, log-mel."""
+    complete: bool
+    """False: the audio is damaged, and only its good part was read."""
+    warnings: tuple[str, ...]
+    """One sentence each: damaged file, audio too short."""
+
+
+# --- windows ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Features(Message):
+    """Log-mel of one window, frontend -> encoder."""
+
+    TYPE: ClassVar[str] = "features"
+    job: bytes
+    window: int
+    attempt: int
+    start: float
+    end: float
+    options: TranscribeOptions
+    silence: float
+    """Value of every log-mel frame behind the last one of `mel`: what silence gives in this window."""
+    mel: Float32Array
+    """(n_mels, n_frames) float32, n_frames <= 3000: only the frames that hold audio."""
+
+
+@dataclass(frozen=True, slots=True)
+class HiddenStates(Message):
+    """Encoder output of one window, encoder -> decoder."""
+
+    TYPE: ClassVar[str] = "hidden_states"
+    job: bytes
+    window: int
+    attempt: int
+    start: float
+    end: float
+    options: TranscribeOptions
+    encoder_s: float
+    """Seconds the encoder session ran."""
+    states: Float32Array
+    """(n_audio_ctx, n_audio_state) float32."""
+
+
+@dataclass(frozen=True, slots=True)
+class Partial(Message):
+    """Event: the whole hypothesis of one window so far. Replaces every earlier Partial of that window."""
+
+    TYPE: ClassVar[str] = "partial"
+    job: bytes
+    window: int
+    attempt: int
+    start: float
+    end: float
+    text: str
+    """Whole characters only."""
+    stable: int
+    """`text[:stable]` begins every later Partial of this attempt and its Segment."""
+    tokens: tuple[int, ...]
+    """Token ids behind `text`, without the prompt."""
+    seq: int = 0
+    """Number of the event within the job, given by the hub; starts at 1 and never skips."""
+
+
+@dataclass(frozen=True, slots=True)
+class Segment(Message):
+    """Event: the text of one window, committed. It never changes any more."""
+
+    TYPE: ClassVar[str] = "segment"
+    job: bytes
+    window: int
+    attempt: int
+    start: float
+    end: float
+    text: str
+    tokens: tuple[int, ...]
+    language: str
+    """Language the window was decoded in; empty where nothing was decoded."""
+    language_probability: float
+    """1.0 when the user named the language."""
+    truncated: bool
+    """The decoder stopped at its token limit instead of at the end of the text."""
+    encoder_s: float
+    decoder_s: float
+    """Seconds of work; encoder_s and decoder_s are 0 for windows without speech."""
+    seq: int = 0
+
+
+# --- the end of a job ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Done(Message):
+    """Terminal event: the whole text."""
+
+    TYPE: ClassVar[str] = "done"
+    job: bytes
+    seq: int
+    text: str
+    language: str
+    """Empty when there was no speech."""
+    language_probability: float
+    duration: float
+    timings: dict[str, float]
+    """Seconds: `frontend`, `encoder`, `decoder` (work), `first_partial`, `total` (since Submit)."""
+    complete: bool
+    """False: the audio is damaged, and `text` is what its good part says."""
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Failed(Message):
+    """Terminal event: this job failed; the others go on."""
+
+    TYPE: ClassVar[str] = "failed"
+    job: bytes
+    code: str
+    """`audio` (unreadable input), `internal`, `stopped` (the pipeline ended)."""
+    text: str
+    """One sentence that names the file or setting and the fix."""
+    seq: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled(Message):
+    """Terminal event: the job was cancelled."""
+
+    TYPE: ClassVar[str] = "cancelled"
+    job: bytes
+    seq: int
+
+
+# --- late joiners ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome(Message):
+    """Published for every new subscription: the subscriber that reads it knows that its subscription is live."""
+
+    TYPE: ClassVar[str] = "welcome"
+    instance: bytes
+    """The hub's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Beat(Message):
+    """Published every second: makes the loss of a job's last event visible."""
+
+    TYPE: ClassVar[str] = "beat"
+    number: int
+    latest: dict[str, int]
+    """Job id (hex) -> its latest seq, for every active job."""
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotRequest(Message):
+    """Where do things stand? Sent after Welcome. Followed by Snapshot."""
+
+    TYPE: ClassVar[str] = "snapshot_request"
+
+
+@dataclass(frozen=True, slots=True)
+class JobState:
+    """One job as the ledger has it, inside a Snapshot. Apply events with a larger seq to it."""
+
+    job: bytes
+    seq: int
+    """Number of the last event that this state contains."""
+    name: str
+    state: str
+    """`queued`, `running`, `done`, `failed`, `cancelled`."""
+    duration: float | None
+    segments: tuple[Segment, ...]
+    """Committed so far, by window."""
+    partial: Partial | None
+    """Hypothesis of the window that is being decoded."""
+    end: Done | Failed | Cancelled | None
+    """The terminal event, once there is one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot(Message):
+    """Every active job and the last finished ones."""
+
+    TYPE: ClassVar[str] = "snapshot"
+    jobs: tuple[JobState, ...]
+
+
+Event = Welcome | Started | Window | Partial | Segment | Done | Failed | Cancelled | Beat | Stopped
+TerminalEvent = Done | Failed | Cancelled

@@ -1,0 +1,331 @@
+"""Plans made from the message dataclasses: the type hints are the only declaration and drive both directions.
+
+A plan turns a message into plain values (None, bool, int, float, str, bytes, list, dict) and back, and checks
+every value on both ways. It follows the declaration, never the data: a hostile message cannot choose how deep
+it recurses. Nothing here knows msgpack or sockets. Reasons name fields and types, never contents, so they may
+be logged.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import types
+import typing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from susurrus.protocol import messages
+from susurrus.protocol.messages import Message
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from collections.abc import Set as AbstractSet
+
+HEADER_FIELDS = ("job", "window", "attempt", "seq")
+"""Fields of a message that travel in the frame's header."""
+ID_BYTES = 16
+"""Length of job, message and instance ids."""
+INT_LIMIT = 2**63
+"""Integers are counts and ids: 0 <= n < INT_LIMIT."""
+DEPTH_LIMIT = 16
+"""Nesting of a value that an unknown field may have; known fields are as deep as their declaration."""
+MAY_BE_EMPTY = frozenset({("Rejected", "job"), ("Header", "parent")})
+"""Ids that may be absent: a submit that could not be read names no job, and a first message has no parent."""
+
+_MISSING = object()
+
+
+class RefusedError(ValueError):
+    """Internal: a value that does not fit its declaration. The codec turns it into a ProtocolError."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field: how its value becomes plain and how it comes back. Both raise RefusedError."""
+
+    name: str
+    pack: Callable[[Any], Any]
+    unpack: Callable[[Any], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How one message type travels."""
+
+    message: type[Message]
+    header: tuple[Field, ...]
+    body: tuple[Field, ...]
+    arrays: tuple[tuple[str, str], ...]
+    """Name and dtype (numpy's little-endian string, `<f4`) of each array field."""
+
+
+def message_types() -> dict[str, type[Message]]:
+    """Every message of the vocabulary by its name on the wire."""
+    found = [value for value in vars(messages).values() if isinstance(value, type) and issubclass(value, Message)]
+    return {message.TYPE: message for message in found if message is not Message}
+
+
+def plan_of(message: type[Message]) -> Plan:
+    """The plan of one message type.
+
+    Raises:
+        TypeError: The declaration has a type that cannot travel.
+    """
+    dtypes = {name: _array_dtype(hint) for name, hint in _hints(message).items()}
+    fields = fields_of(message, without={name for name, dtype in dtypes.items() if dtype is not None})
+    return Plan(
+        message,
+        header=tuple(field for field in fields if field.name in HEADER_FIELDS),
+        body=tuple(field for field in fields if field.name not in HEADER_FIELDS),
+        arrays=tuple((name, dtype) for name, dtype in dtypes.items() if dtype is not None),
+    )
+
+
+def fields_of(declaration: type, *, without: AbstractSet[str] = frozenset()) -> tuple[Field, ...]:
+    """Every field of a dataclass but those in `without`, in order.
+
+    Raises:
+        TypeError: The declaration has a type that cannot travel.
+    """
+    return tuple(
+        Field(name, _identifier_or_empty, _identifier_or_empty)
+        if (declaration.__name__, name) in MAY_BE_EMPTY
+        else Field(name, *_converters(hint))
+        for name, hint in _hints(declaration).items()
+        if name not in without
+    )
+
+
+def pack_fields(fields: tuple[Field, ...], value: object) -> dict[str, Any]:
+    """Plain values of the fields of a dataclass instance.
+
+    Raises:
+        RefusedError: A field's value does not fit its declaration.
+    """
+    packed = {}
+    name = ""
+    try:
+        for field in fields:
+            name = field.name
+            packed[name] = field.pack(getattr(value, name))
+    except RefusedError as error:
+        raise RefusedError(f"{name}: {error}") from None
+    return packed
+
+
+def unpack_fields(fields: tuple[Field, ...], packed: dict[str, Any]) -> dict[str, Any]:
+    """The fields' values out of a received map; what else the map has is ignored (a newer minor version).
+
+    Raises:
+        RefusedError: A field is missing or its value does not fit its declaration.
+    """
+    values = {}
+    name = ""
+    try:
+        for field in fields:
+            name = field.name
+            values[name] = field.unpack(packed.get(name, _MISSING))
+    except RefusedError as error:
+        if name not in packed:
+            raise RefusedError(f"{name}: missing") from None
+        raise RefusedError(f"{name}: {error}") from None
+    return values
+
+
+def refuse_deep(values: Iterable[Any]) -> None:
+    """Refuse values nested deeper than DEPTH_LIMIT; walks level by level, without recursion.
+
+    Raises:
+        RefusedError: There are more levels.
+    """
+    level = [value for value in values if type(value) in (dict, list)]
+    for _ in range(DEPTH_LIMIT):
+        if not level:
+            return
+        inner: list[Any] = []
+        for value in level:
+            inner.extend(value.values() if type(value) is dict else value)
+        level = [value for value in inner if type(value) in (dict, list)]
+    raise RefusedError(f"nested deeper than {DEPTH_LIMIT} levels")
+
+
+# --- from hints to converters -------------------------------------------------------------------------------
+
+
+def _hints(declaration: type) -> dict[str, Any]:
+    """Name and resolved hint of every field, in order."""
+    hints = typing.get_type_hints(declaration)
+    return {field.name: hints[field.name] for field in dataclasses.fields(declaration)}
+
+
+def _array_dtype(hint: Any) -> str | None:
+    """`<f4` for NDArray[np.float32]; None for what is no array."""
+    if typing.get_origin(hint) is not np.ndarray:
+        return None
+    scalar = typing.get_args(typing.get_args(hint)[1])[0]
+    return str(np.dtype(scalar).newbyteorder("<").str)
+
+
+def _converters(hint: Any) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
+    """(pack, unpack) of one hint."""
+    if hint in _SCALARS:
+        check = _SCALARS[hint]
+        return check, check
+    if dataclasses.is_dataclass(hint):
+        return _nested(typing.cast("type", hint))
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is tuple and len(arguments) == 2 and arguments[1] is ...:
+        return _sequence(arguments[0])
+    if origin is dict and arguments[0] is str:
+        return _mapping(arguments[1])
+    if origin in (types.UnionType, typing.Union):
+        return _union(arguments)
+    raise TypeError(f"{hint!r} cannot travel in a message")
+
+
+def _union(arguments: tuple[Any, ...]) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
+    """Converters of `X | None`, `A | B` and `A | B | None`; A and B are messages."""
+    members = [member for member in arguments if member is not types.NoneType]
+    pack, unpack = _converters(members[0]) if len(members) == 1 else _one_of(members)
+    if len(members) == len(arguments):
+        return pack, unpack
+    return (
+        lambda value: None if value is None else pack(value),
+        lambda value: None if value is None else unpack(value),
+    )
+
+
+def _one_of(members: list[type[Message]]) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
+    """Converters of a union of messages; the map has one more entry, `type`, that tells which."""
+    by_class = {member: _nested(member)[0] for member in members}
+    by_name = {member.TYPE: _nested(member)[1] for member in members}
+    names = ", ".join(by_name)
+
+    def pack(value: Any) -> dict[str, Any]:
+        if type(value) not in by_class:
+            raise RefusedError(f"one of {names} expected, not {type(value).__name__}")
+        packed: dict[str, Any] = by_class[type(value)](value)
+        return {"type": value.TYPE} | packed
+
+    def unpack(value: Any) -> Any:
+        name = value.get("type") if type(value) is dict else None
+        if type(name) is not str or name not in by_name:
+            raise RefusedError(f"one of {names} expected")
+        return by_name[name](value)
+
+    return pack, unpack
+
+
+def _nested(declaration: type) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
+    """Converters of a dataclass inside a message: a map of all its fields, HEADER_FIELDS included."""
+    fields = fields_of(declaration)
+
+    def pack(value: Any) -> dict[str, Any]:
+        if type(value) is not declaration:
+            raise RefusedError(f"{declaration.__name__} expected, not {type(value).__name__}")
+        return pack_fields(fields, value)
+
+    def unpack(value: Any) -> Any:
+        if type(value) is not dict:
+            raise RefusedError(f"a map expected, not {type(value).__name__}")
+        values = unpack_fields(fields, value)
+        if len(value) > len(values):
+            refuse_deep(value[name] for name in value.keys() - values.keys())
+        return declaration(**values)
+
+    return pack, unpack
+
+
+def _sequence(hint: Any) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
+    """Converters of `tuple[X, ...]`; an array on the wire."""
+    if hint is int:  # token ids, in every partial: two passes in C instead of one call per id
+        return _integers(tuple, list), _integers(list, tuple)
+    pack_item, unpack_item = _converters(hint)
+
+    def pack(value: Any) -> list[Any]:
+        return [pack_item(item) for item in _of_type(tuple, value)]
+
+    def unpack(value: Any) -> tuple[Any, ...]:
+        return tuple([unpack_item(item) for item in _of_type(list, value)])
+
+    return pack, unpack
+
+
+def _integers(expected: type, result: type) -> Callable[[Any], Any]:
+    def convert(value: Any) -> Any:
+        _of_type(expected, value)
+        if value and (set(map(type, value)) != {int} or min(value) < 0 or max(value) >= INT_LIMIT):
+            raise RefusedError("only integers in 0 .. 2^63-1 expected")
+        return result(value)
+
+    return convert
+
+
+def _mapping(hint: Any) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
+    """Converters of `dict[str, X]`."""
+    pack_item, unpack_item = _converters(hint)
+
+    def pack(value: Any) -> dict[str, Any]:
+        return {_text(key): pack_item(item) for key, item in _of_type(dict, value).items()}
+
+    def unpack(value: Any) -> dict[str, Any]:
+        return {_text(key): unpack_item(item) for key, item in _of_type(dict, value).items()}
+
+    return pack, unpack
+
+
+# --- scalars: the same check on both ways -------------------------------------------------------------------
+
+
+def _of_type(expected: type, value: Any) -> Any:
+    if type(value) is not expected:
+        raise RefusedError(f"{expected.__name__} expected, not {type(value).__name__}")
+    return value
+
+
+def _boolean(value: Any) -> bool:
+    return typing.cast("bool", _of_type(bool, value))
+
+
+def _integer(value: Any) -> int:
+    if type(value) is not int:  # bool is an int to isinstance, not here
+        raise RefusedError(f"int expected, not {type(value).__name__}")
+    if not 0 <= value < INT_LIMIT:
+        raise RefusedError("an integer in 0 .. 2^63-1 expected")
+    return value
+
+
+def _number(value: Any) -> float:
+    if type(value) is not float:  # numpy's float64 is one; a whole number of seconds may be an int
+        if not isinstance(value, float) and (type(value) is not int or abs(value) >= INT_LIMIT):
+            raise RefusedError(f"float expected, not {type(value).__name__}")
+        value = float(value)
+    if not math.isfinite(value):
+        raise RefusedError("a finite number expected")
+    return typing.cast("float", value)
+
+
+def _text(value: Any) -> str:
+    return typing.cast("str", _of_type(str, value))
+
+
+def _identifier(value: Any) -> bytes:
+    if type(value) is not bytes or len(value) != ID_BYTES:
+        raise RefusedError(f"{ID_BYTES} bytes expected")
+    return value
+
+
+def _identifier_or_empty(value: Any) -> bytes:
+    return b"" if value == b"" and type(value) is bytes else _identifier(value)
+
+
+_SCALARS: dict[Any, Callable[[Any], Any]] = {
+    bool: _boolean,
+    int: _integer,
+    float: _number,
+    str: _text,
+    bytes: _identifier,
+}

@@ -1,0 +1,132 @@
+"""Where sockets bind and how they are guarded: ipc in a private folder, or loopback tcp with CURVE.
+
+ipc is guarded by the folder's mode: whoever cannot enter it cannot connect. A tcp port can be reached by
+every user of the machine, so there every bound socket is a CURVE server with the pipeline's one server key,
+and a client gets through only if it knows that server's public key. The key is told in the connection file
+(mode 0600) and nowhere else: CurveZMQ never sends it. There is no tcp without CURVE here, and no ports are
+picked in advance (bind first, then tell the endpoint).
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Self, cast
+
+import zmq
+
+from susurrus.protocol.errors import EndpointError
+
+if TYPE_CHECKING:
+    from typing import Any
+
+Scheme = Literal["ipc", "tcp"]
+TRANSPORT_VARIABLE = "SUSURRUS_TRANSPORT"
+"""Environment variable: `ipc` or `tcp`."""
+LOOPBACK = "tcp://127.0.0.1:"
+SOCKET_PATH_LIMIT = zmq.IPC_PATH_MAX_LEN or 107
+"""Bytes of the longest ipc path: 107 on Linux, 103 on macOS."""
+
+
+@dataclass(frozen=True, slots=True)
+class Security:
+    """The pipeline's CURVE server key pair, Z85 text of 40 bytes each; both empty over ipc."""
+
+    public: bytes = field(default=b"", repr=False)
+    """What a client must know to be let in."""
+    secret: bytes = field(default=b"", repr=False)
+    """What a socket needs to bind; empty for those who only connect."""
+
+    @classmethod
+    def generate(cls) -> Self:
+        """A new key pair."""
+        return cls(*zmq.curve_keypair())
+
+
+@dataclass(frozen=True, slots=True)
+class Transport:
+    """How this pipeline's sockets bind and connect."""
+
+    scheme: Scheme
+    folder: Path
+    """The private runtime folder; ipc sockets live in it."""
+    security: Security = field(default_factory=Security)
+
+    @classmethod
+    def choose(cls, folder: Path, scheme: str | None = None) -> Self:
+        """The transport of a new pipeline, with new keys where it needs them.
+
+        Args:
+            folder: The private runtime folder.
+            scheme: `ipc` or `tcp`; None takes SUSURRUS_TRANSPORT, else ipc where libzmq has it.
+
+        Raises:
+            EndpointError: Another scheme, or one that this build of libzmq does not have.
+        """
+        wanted = scheme or os.environ.get(TRANSPORT_VARIABLE) or ("ipc" if zmq.has("ipc") else "tcp")
+        if wanted not in ("ipc", "tcp"):
+            raise EndpointError(f"{TRANSPORT_VARIABLE}={wanted!r}: use ipc or tcp")
+        if not zmq.has("ipc" if wanted == "ipc" else "curve"):
+            raise EndpointError(f"{wanted} cannot be used: this libzmq has no {'ipc' if wanted == 'ipc' else 'CURVE'}")
+        return cls(cast("Scheme", wanted), folder, Security.generate() if wanted == "tcp" else Security())
+
+    def bind(self, socket: zmq.Socket[Any], name: str) -> str:
+        """Bind and return the endpoint.
+
+        Args:
+            socket: Not yet bound.
+            name: File name of the ipc socket; must be new in this folder, since a second bind to a living
+                path succeeds and steals it.
+
+        Raises:
+            EndpointError: The path is too long or taken, or the system refuses.
+        """
+        if self.scheme == "tcp":
+            self._serve_curve(socket)
+            address = LOOPBACK + "*"
+        else:
+            path = self.folder / name
+            if len(os.fsencode(path)) > SOCKET_PATH_LIMIT:
+                raise EndpointError(f"{path}: longer than the {SOCKET_PATH_LIMIT} bytes of a socket's path")
+            if path.exists():
+                raise EndpointError(f"{path}: exists already")
+            address = f"ipc://{path}"
+        try:
+            socket.bind(address)
+        except zmq.ZMQError as error:
+            raise EndpointError(f"{address}: cannot be bound ({error})") from None
+        return socket.getsockopt_string(zmq.LAST_ENDPOINT) if self.scheme == "tcp" else address
+
+    def connect(self, socket: zmq.Socket[Any], endpoint: str) -> None:
+        """Connect; succeeds even when nobody listens there (yet).
+
+        Raises:
+            EndpointError: The endpoint is not in this pipeline's folder or not on the loopback.
+        """
+        mine = LOOPBACK if self.scheme == "tcp" else f"ipc://{self.folder}{os.sep}"
+        if not endpoint.startswith(mine) or ".." in endpoint:
+            raise EndpointError(f"{endpoint!r} does not begin with {mine}")
+        if self.scheme == "tcp":
+            self._use_curve(socket)
+        try:
+            socket.connect(endpoint)
+        except zmq.ZMQError as error:
+            raise EndpointError(f"{endpoint!r}: cannot be connected to ({error})") from None
+
+    def release(self, endpoint: str) -> None:
+        """Remove the socket file of an endpoint that `bind` returned; libzmq leaves it behind."""
+        if endpoint.startswith("ipc://"):
+            Path(endpoint.removeprefix("ipc://")).unlink(missing_ok=True)
+
+    def _serve_curve(self, socket: zmq.Socket[Any]) -> None:
+        if not self.security.secret:
+            raise EndpointError("tcp without the pipeline's CURVE key: nothing is bound")
+        socket.curve_server = True
+        socket.curve_secretkey = self.security.secret
+
+    def _use_curve(self, socket: zmq.Socket[Any]) -> None:
+        if not self.security.public:
+            raise EndpointError("tcp without the pipeline's CURVE key: nothing is connected")
+        socket.curve_serverkey = self.security.public
+        socket.curve_publickey, socket.curve_secretkey = zmq.curve_keypair()

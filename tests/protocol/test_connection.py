@@ -1,0 +1,199 @@
+"""The connection file: whole or not there, its owner's alone, and of this protocol."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import stat
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from susurrus.protocol import (
+    Connection,
+    ConnectionFileError,
+    RuntimeFolder,
+    Security,
+    Transport,
+    new_id,
+    newest_live,
+)
+from susurrus.protocol import connection as connection_module
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def connection_in(folder: Path, *, started: float = 1.5, scheme: str = "tcp") -> Connection:
+    transport = Transport.choose(folder, scheme)
+    return Connection(os.getpid(), new_id(), f"ipc://{folder}/hub", f"ipc://{folder}/events", transport, started)
+
+
+@pytest.fixture(params=["ipc", "tcp"])
+def connection(request: pytest.FixtureRequest, runtime_folder: Path) -> Connection:
+    """A connection of either transport."""
+    return connection_in(runtime_folder, scheme=request.param)
+
+
+def refusal(path: Path) -> str:
+    with pytest.raises(ConnectionFileError) as caught:
+        Connection.read(path)
+    text = str(caught.value)
+    assert text.startswith(f"{path}: ")
+    assert "\n" not in text
+    return text
+
+
+def test_what_is_written_is_read(connection: Connection) -> None:
+    path = connection.write()
+    assert path == connection.folder / "connection.json"
+    assert Connection.read(path) == connection
+
+
+def test_the_file_is_its_owners_alone_whatever_the_umask(connection: Connection) -> None:
+    before = os.umask(0)
+    try:
+        path = connection.write()
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_writing_leaves_nothing_but_the_file(connection: Connection, tmp_path: Path) -> None:
+    connection.write(tmp_path / "elsewhere.json")
+    connection.write(tmp_path / "elsewhere.json")
+    assert [path.name for path in tmp_path.iterdir()] == ["elsewhere.json"]
+
+
+def test_the_file_appears_only_when_it_is_whole(
+    connection: Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def breaks(_value: Any, file: Any, **_options: Any) -> None:
+        file.write('{"protocol": "1.0", "hub')
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(json, "dump", breaks)
+    with pytest.raises(ConnectionFileError, match="No space left"):
+        connection.write(tmp_path / "connection.json")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_place_that_cannot_be_written_is_named(connection: Connection, tmp_path: Path) -> None:
+    with pytest.raises(ConnectionFileError, match=r"gone/c\.json: cannot be written"):
+        connection.write(tmp_path / "gone" / "c.json")
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o666, 0o644, 0o610])
+def test_a_file_open_to_others_is_refused(mode: int, connection: Connection) -> None:
+    path = connection.write()
+    path.chmod(mode)
+    assert "open to other users" in refusal(path)
+
+
+def test_a_file_of_another_user_is_refused(connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = connection.write()
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    assert "not to you" in refusal(path)
+
+
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+    assert "does the pipeline run?" in refusal(tmp_path / "connection.json")
+
+
+def test_what_is_no_regular_file_is_refused(connection: Connection, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(connection.write())
+    refusal(tmp_path / "link")
+    refusal(tmp_path)
+    os.mkfifo(tmp_path / "pipe", 0o600)
+    assert "not a regular file" in refusal(tmp_path / "pipe")
+
+
+def test_a_half_written_file_is_refused_at_every_length(connection: Connection, tmp_path: Path) -> None:
+    whole = connection.write().read_bytes().rstrip(b"\n")
+    path = tmp_path / "connection.json"
+    path.touch(mode=0o600)
+    for size in range(0, len(whole), 7):
+        path.write_bytes(whole[:size])
+        assert "half-written" in refusal(path)
+    for damaged in (b"\xff\xfe", b"[" * 60_000):
+        path.write_bytes(damaged)
+        assert "half-written" in refusal(path)
+
+
+def test_another_major_version_is_refused_with_both_versions(connection: Connection) -> None:
+    path = dataclasses.replace(connection, protocol="2.1").write()
+    text = refusal(path)
+    assert "2.1" in text
+    assert "1.0" in text
+
+
+def test_a_newer_minor_version_is_read(connection: Connection) -> None:
+    path = dataclasses.replace(connection, protocol="1.9").write()
+    value = json.loads(path.read_text())
+    path.write_text(json.dumps(value | {"more": [1]}))
+    assert Connection.read(path).protocol == "1.9"
+
+
+def test_every_missing_or_wrong_field_is_refused(connection: Connection) -> None:
+    path = connection.write()
+    value = json.loads(path.read_text())
+    for name in value:
+        odd: list[Any] = ["xx" if name in ("instance", "transport", "pid", "started") else 0]
+        for wrong in [None, [], True, {}, *odd]:
+            path.write_text(json.dumps(value | {name: wrong}))
+            refusal(path)
+        path.write_text(json.dumps({key: value[key] for key in value if key != name}))
+        refusal(path)
+    for text in ("[]", "1", "null", '"x"'):
+        path.write_text(text)
+        assert "not a connection file" in refusal(path)
+
+
+def test_keys_are_in_the_file_but_not_in_the_repr(connection: Connection) -> None:
+    text = connection.write().read_text()
+    public = connection.transport.security.public.decode()
+    assert public in text
+    assert not public or public not in repr(connection)
+
+
+# --- the newest living one ----------------------------------------------------------------------------------
+
+
+def test_the_newest_living_pipeline_is_found(short_folder: Path) -> None:
+    with RuntimeFolder.create() as old, RuntimeFolder.create() as new, RuntimeFolder.create() as silent:
+        connection_in(old.path, started=1e10).write()
+        newest = connection_in(new.path, started=2e10)
+        newest.write()
+        dead = short_folder / "susurrus-dead0000"
+        dead.mkdir(mode=0o700)
+        (dead / "lock").touch()
+        connection_in(dead, started=3e10).write()
+        (silent.path / "connection.json").touch(mode=0o600)
+        assert newest_live() == newest
+        assert newest.is_live
+        assert not Connection.read(dead / "connection.json").is_live
+        assert len(list(short_folder.iterdir())) == 4, "nothing is removed"
+
+
+def test_a_planted_connection_file_is_passed_over(short_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection_module, "candidates", lambda: [short_folder])
+    with RuntimeFolder.create() as folder:
+        path = connection_in(folder.path).write()
+        assert newest_live() is not None
+        path.chmod(0o644)
+        assert newest_live() is None
+        path.chmod(0o600)
+        folder.path.chmod(0o755)
+        assert newest_live() is None
+
+
+def test_without_a_living_pipeline_there_is_none(short_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection_module, "candidates", lambda: [short_folder, short_folder / "gone"])
+    assert newest_live() is None
+
+
+def test_security_survives_the_file(runtime_folder: Path) -> None:
+    connection = connection_in(runtime_folder, scheme="tcp")
+    security = Connection.read(connection.write()).transport.security
+    assert security == connection.transport.security != Security()
