@@ -10,34 +10,25 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 _lock = threading.Lock()
-_users = 0
-_limit: Any = None
-_controller: Any = None
 
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """Hold this process's BLAS libraries to one thread.
+    """Hold this process's BLAS libraries to one thread. 20 us once the libraries are known.
 
-    Any thread may enter, several at once: the first sets the limit, the last one lifts it. 20 us once the libraries
-    are known.
+    BLAS has one setting for the whole process, and OpenBLAS gives threads back only to the thread that took them away:
+    so any thread may enter, and a second one waits until the first has left.
     """
-    global _users, _limit, _controller  # noqa: PLW0603 - BLAS has one setting for the whole process
+    with _lock, _controller().limit(limits=1):
+        yield
+
+
+@cache
+def _controller() -> Any:
     from threadpoolctl import ThreadpoolController  # noqa: PLC0415 - looks for libraries when it is first needed
 
-    with _lock:
-        if _controller is None:
-            _controller = ThreadpoolController().select(user_api="blas")
-        if _users == 0:
-            _limit = _controller.limit(limits=1)
-        _users += 1
-    try:
-        yield
-    finally:
-        with _lock:
-            _users -= 1
-            if _users == 0:
-                _limit.restore_original_limits()
+    return ThreadpoolController().select(user_api="blas")
