@@ -1,0 +1,187 @@
+"""Builds a model directory from a checkpoint: graphs, weights, vocabulary, mel filters, configuration.
+
+The same checkpoint and the same versions of this package and of `onnx` give the same bytes. The manifest, which makes
+the directory count, is written by the caller.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from susurrus.models.checkpoint import Checkpoint
+from susurrus.models.config import (
+    MODEL_FILE,
+    TIMESTAMPS,
+    VOCABULARY_FILE,
+    AudioParameters,
+    ModelConfig,
+    read_vocabulary,
+)
+from susurrus.models.decoder_graph import decoder_graph, self_test_graph
+from susurrus.models.encoder_graph import cross_attention_graph, encoder_graph
+from susurrus.models.errors import ModelError, OptionError
+from susurrus.models.graph_builder import Graph, WeightsFile, write_whole
+from susurrus.models.layers import BlockInt8Layers, DynamicInt8Layers, FloatLayers, Layers
+from susurrus.models.mel import FILTERS_FILE, slaney_filters
+from susurrus.models.smoothing import Calibration, calibration_fits, load_calibration
+from susurrus.models.weights import SourceFiles
+
+__all__ = ["PRECISIONS", "Precision", "SourceFiles", "build_model"]
+
+WEIGHTS_FILE = "weights.bin"
+TOKENIZER_FILE = "tokenizer.json"
+
+Progress = Callable[[str, float], None]
+"""Called as (what is being done, fraction done in all)."""
+
+_Make = Callable[[WeightsFile], Graph]
+
+
+@dataclass(frozen=True, slots=True)
+class Precision:
+    """How the layers of one folder of graphs are computed."""
+
+    encoder: Layers
+    decoder: Layers
+    quantized: bool
+    """Whether the encoder is smoothed and the cross-attention cache is int8, with float graphs to fall back to."""
+
+
+PRECISIONS: Mapping[str, Precision] = {
+    "int8": Precision(DynamicInt8Layers(), BlockInt8Layers(), quantized=True),
+    "float32": Precision(FloatLayers(), FloatLayers(), quantized=False),
+}
+
+
+def build_model(
+    checkpoint: Checkpoint,
+    source_files: SourceFiles,
+    directory: Path,
+    *,
+    name: str,
+    precisions: Sequence[str] = ("int8",),
+    progress: Progress | None = None,
+) -> list[str]:
+    """Writes everything of a model directory but its manifest.
+
+    Args:
+        checkpoint: The weights.
+        source_files: The checkpoint's other files.
+        directory: Where the model goes: made here, or empty.
+        name: The model's name, which also chooses the calibration vectors.
+        precisions: Folders of graphs to write: `int8`, `float32`.
+        progress: Told about every step, if given.
+
+    Returns:
+        Warnings, one line each.
+
+    Raises:
+        ModelError: The checkpoint's files contradict each other.
+        OptionError: A precision does not exist.
+        OSError: The directory cannot be written.
+    """
+    if unknown := set(precisions) - set(PRECISIONS):
+        raise OptionError(f"precision {min(unknown)} does not exist: choose from {', '.join(PRECISIONS)}")
+    report = progress or (lambda _what, _fraction: None)
+    directory.mkdir(parents=True, exist_ok=True)
+    _write_small_files(checkpoint, source_files, directory, name)
+    calibration, warnings = _calibration(checkpoint, name) if "int8" in precisions else (None, [])
+    for index, precision in enumerate(precisions):
+        graphs = _graphs(checkpoint, PRECISIONS[precision], calibration)
+        _write_graphs(
+            graphs,
+            directory / precision,
+            precision,
+            lambda what, part, index=index: report(what, (index + part) / len(precisions)),  # type: ignore[misc]  # mypy wants no default here
+        )
+    report("built", 1.0)
+    return warnings
+
+
+def _graphs(checkpoint: Checkpoint, precision: Precision, calibration: Calibration | None) -> dict[str, _Make]:
+    """File stem -> what makes the graph, in the order of the weights file."""
+    cross = partial(cross_attention_graph, checkpoint, precision.encoder)
+    decoder = partial(decoder_graph, checkpoint, precision.decoder)
+    if not precision.quantized:
+        return {
+            "encoder": partial(encoder_graph, checkpoint, precision.encoder),
+            "cross_attention": partial(cross, quantized=False),
+            "decoder": partial(decoder, quantized_cross=False),
+        }
+    return {
+        "encoder": partial(encoder_graph, checkpoint, precision.encoder, calibration=calibration),
+        "cross_attention": partial(cross, quantized=True),
+        "cross_attention_float": partial(cross, quantized=False),
+        "decoder": partial(decoder, quantized_cross=True),
+        "decoder_float": partial(decoder, quantized_cross=False),
+        "self_test": partial(self_test_graph, checkpoint.dimensions),
+    }
+
+
+def _write_graphs(graphs: Mapping[str, _Make], folder: Path, precision: str, report: Progress) -> None:
+    folder.mkdir()
+    with WeightsFile(folder / WEIGHTS_FILE) as weights:
+        for index, (stem, make) in enumerate(graphs.items()):
+            report(f"{precision}/{stem}", index / len(graphs))
+            make(weights).save(folder / f"{stem}.onnx", precision=precision)
+
+
+def _calibration(checkpoint: Checkpoint, name: str) -> tuple[Calibration | None, list[str]]:
+    calibration = load_calibration(name)
+    if calibration is None:
+        reason = f"{name} has no calibration vectors"
+    elif not calibration_fits(calibration, checkpoint):
+        reason = f"the calibration vectors of {name} belong to another encoder"
+    else:
+        return calibration, []
+    return None, [
+        f"{reason}: its INT8 encoder is less exact than it could be (python -m susurrus.models.calibrate makes them)"
+    ]
+
+
+def _write_small_files(checkpoint: Checkpoint, files: SourceFiles, directory: Path, name: str) -> None:
+    n_vocab = checkpoint.dimensions.n_vocab
+    config = ModelConfig.from_source(name, checkpoint.dimensions, files.config.parent)
+    write_whole(directory / VOCABULARY_FILE, "".join(f"{token}\n" for token in _vocabulary(files, n_vocab)).encode())
+    write_whole(directory / TOKENIZER_FILE, files.tokenizer.read_bytes())
+    write_whole(directory / FILTERS_FILE, _filters(config.audio).encode())
+    write_whole(directory / MODEL_FILE, config.to_json().encode())
+
+
+def _filters(audio: AudioParameters) -> str:
+    filters = slaney_filters(audio.sample_rate, audio.n_fft, audio.n_mels)
+    facts = {
+        "sample_rate": audio.sample_rate,
+        "n_fft": audio.n_fft,
+        "n_mels": audio.n_mels,
+        "scale": "slaney",
+    }
+    return json.dumps({**facts, "filters": filters.tolist()}) + "\n"
+
+
+def _vocabulary(files: SourceFiles, n_vocab: int) -> list[str]:
+    """Token i at index i, from whichever file has it."""
+    path = files.vocabulary or files.tokenizer
+    if path.suffix == ".txt":
+        return read_vocabulary(path, n_vocab)
+    try:
+        document = json.loads(path.read_bytes())
+        tokens: list[str] = document if isinstance(document, list) else _tokenizer_tokens(document)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ModelError(f"{path} holds no vocabulary ({error}): fetch it again") from error
+    if len(tokens) == n_vocab - len(TIMESTAMPS):  # some tokenizer.json leave the timestamps out
+        tokens = [*tokens, *TIMESTAMPS]
+    if len(tokens) != n_vocab or any(not isinstance(token, str) or "\n" in token for token in tokens):
+        raise ModelError(f"{path} has {len(tokens)} tokens, the weights have {n_vocab}: they do not belong together")
+    return tokens
+
+
+def _tokenizer_tokens(document: dict[str, object]) -> list[str]:
+    """The vocabulary of a `tokenizer.json`, added tokens included."""
+    ids: dict[str, int] = dict(document["model"]["vocab"])  # type: ignore[index]  # a KeyError or TypeError is handled
+    ids |= {entry["content"]: entry["id"] for entry in document["added_tokens"]}  # type: ignore[attr-defined]  # ditto
+    if sorted(ids.values()) != list(range(len(ids))):
+        raise ValueError("its ids are not one run from 0")
+    return sorted(ids, key=ids.__getitem__)

@@ -1,0 +1,114 @@
+"""What goes into the graphs and comes out of them: the builder declares it, the sessions check it.
+
+A free dimension has a name; B is the batch, S the tokens of one call, C the encoder positions of the window.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from susurrus.models.config import Dimensions
+
+GRAPH_FORMAT = "1"
+"""Version of these contracts, stamped into the metadata of every graph."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """Type and shape of one input or output."""
+
+    dtype: type[np.generic]
+    shape: tuple[int | str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.dtype.__name__} [{', '.join(map(str, self.shape))}]"
+
+
+Specs = Mapping[str, TensorSpec]
+
+
+@dataclass(frozen=True, slots=True)
+class Contract:
+    """Inputs and outputs of one graph, by name."""
+
+    inputs: Specs
+    outputs: Specs
+
+
+def encoder_contract(dimensions: Dimensions) -> Contract:
+    """`mel` [B, n_mels, T], T even and at most 2 n_audio_ctx -> `hidden_states` [B, T / 2, n_audio_state]."""
+    return Contract(
+        {"mel": TensorSpec(np.float32, ("B", dimensions.n_mels, "T"))},
+        {"hidden_states": TensorSpec(np.float32, ("B", "C", dimensions.n_audio_state))},
+    )
+
+
+def cross_attention_contract(dimensions: Dimensions, *, quantized: bool) -> Contract:
+    """`hidden_states` [B, C, D] -> keys and values for every decoder layer, see `cross_cache`."""
+    outputs: dict[str, TensorSpec] = {}
+    for layer in range(dimensions.n_text_layer):
+        outputs |= cross_cache(dimensions, layer, quantized=quantized)
+    return Contract({"hidden_states": TensorSpec(np.float32, ("B", "C", dimensions.n_audio_state))}, outputs)
+
+
+def decoder_contract(dimensions: Dimensions, *, quantized_cross: bool) -> Contract:
+    """Appends S tokens to P cached ones.
+
+    Inputs: `ids` [B, S]; `positions` [S], P to P + S - 1; `last_position` [B], P + S - 1; `length`, P + S; the caches.
+    Outputs: `logits` [B, 1, n_vocab] after the last token; `present_X` for every cache X that is to be bound to X's
+    own memory: it is appended to (or, for the int8 cross cache, only handed through) in place.
+    """
+    inputs = {
+        "ids": TensorSpec(np.int64, ("B", "S")),
+        "positions": TensorSpec(np.int64, ("S",)),
+        "last_position": TensorSpec(np.int32, ("B",)),
+        "length": TensorSpec(np.int32, ()),
+        **(_cross_lengths() if quantized_cross else {}),
+    }
+    outputs = {"logits": TensorSpec(np.float32, ("B", 1, dimensions.n_vocab))}
+    for layer in range(dimensions.n_text_layer):
+        cross = cross_cache(dimensions, layer, quantized=quantized_cross)
+        inputs |= self_cache(dimensions, layer) | cross
+        outputs |= _present(self_cache(dimensions, layer))
+        if quantized_cross:
+            outputs |= _present(cross)
+    return Contract(inputs, outputs)
+
+
+def self_test_contract(dimensions: Dimensions) -> Contract:
+    """The int8 cross-attention of layer 0 alone: `query` [B, S, D] -> `attended` [B, S, D]."""
+    state = TensorSpec(np.float32, ("B", "S", dimensions.n_text_state))
+    cross = cross_cache(dimensions, 0, quantized=True)
+    return Contract({"query": state, **_cross_lengths(), **cross}, {"attended": state, **_present(cross)})
+
+
+def self_cache(dimensions: Dimensions, layer: int) -> dict[str, TensorSpec]:
+    """`self_key_l` and `self_value_l`, float32 [B, H, n_text_ctx, D / H]."""
+    shape = ("B", dimensions.n_text_head, dimensions.n_text_ctx, dimensions.head_size)
+    return {f"self_{kind}_{layer}": TensorSpec(np.float32, shape) for kind in ("key", "value")}
+
+
+def cross_cache(dimensions: Dimensions, layer: int, *, quantized: bool) -> dict[str, TensorSpec]:
+    """`cross_key_l` and `cross_value_l` [B, H, C, D / H].
+
+    They are float32, or int8 and then also `cross_key_scale_l`, `cross_value_scale_l` float32 [1, H, 1, D / H]:
+    a value is stored * scale.
+    """
+    heads, size = dimensions.n_text_head, dimensions.head_size
+    cache = TensorSpec(np.int8 if quantized else np.float32, ("B", heads, "C", size))
+    specs = {f"cross_{kind}_{layer}": cache for kind in ("key", "value")}
+    scale = TensorSpec(np.float32, (1, heads, 1, size))
+    return specs | ({f"cross_{kind}_scale_{layer}": scale for kind in ("key", "value")} if quantized else {})
+
+
+def _cross_lengths() -> dict[str, TensorSpec]:
+    """`cross_last_position` [B], C - 1, and `cross_length`, C."""
+    return {
+        "cross_last_position": TensorSpec(np.int32, ("B",)),
+        "cross_length": TensorSpec(np.int32, ()),
+    }
+
+
+def _present(cache: Specs) -> dict[str, TensorSpec]:
+    return {f"present_{name}": spec for name, spec in cache.items() if "scale" not in name}

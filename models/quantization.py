@@ -1,0 +1,61 @@
+"""INT8 arithmetic on weights, in numpy: nothing here knows of graphs.
+
+Rounding is to the nearest even number; ranges are symmetric (-127 to 127), so zero stays zero.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from susurrus.models.errors import ModelError
+
+FloatArray = NDArray[np.float32]
+
+BLOCK = 128  # inputs that share one scale in block quantization: faster than 32 and 64, not measurably worse
+_MIN_BLOCK = 16  # of MatMulNBits and GatherBlockQuantized
+_LARGEST = 127
+
+
+def quantize_rows(weight: FloatArray) -> tuple[NDArray[np.int8], FloatArray]:
+    """Quantizes with one scale for each output.
+
+    Args:
+        weight: float32 (n_outputs, n_inputs).
+
+    Returns:
+        int8 (n_outputs, n_inputs) and float32 (n_outputs,): weight is about stored * scale.
+    """
+    scales = _scales(np.abs(weight).max(axis=1))
+    return np.rint(weight / scales[:, None]).astype(np.int8), scales
+
+
+def quantize_blocks(weight: FloatArray, block: int) -> tuple[NDArray[np.uint8], FloatArray]:
+    """Quantizes with one scale for each `block` neighbouring inputs, as MatMulNBits and GatherBlockQuantized read it.
+
+    Args:
+        weight: float32 (n_outputs, n_inputs).
+        block: A divisor of n_inputs.
+
+    Returns:
+        uint8 (n_outputs, n_inputs / block, block) around 128, and float32 (n_outputs, n_inputs / block).
+    """
+    blocks = weight.reshape(len(weight), -1, block)
+    scales = _scales(np.abs(blocks).max(axis=2))
+    return (np.rint(blocks / scales[:, :, None]) + 128).astype(np.uint8), scales
+
+
+def block_size(n_inputs: int) -> int:
+    """The largest power of two up to `BLOCK` that divides `n_inputs`.
+
+    Raises:
+        ModelError: It is smaller than the operators take.
+    """
+    block = min(BLOCK, n_inputs & -n_inputs)
+    if block < _MIN_BLOCK:
+        raise ModelError(f"a width of {n_inputs} is no multiple of {_MIN_BLOCK}: use --precision float32")
+    return block
+
+
+def _scales(absmax: FloatArray) -> FloatArray:
+    """The step that brings the largest value to 127; 1 where it would be nothing."""
+    steps = absmax / np.float32(_LARGEST)
+    return np.where(steps >= np.finfo(np.float32).tiny, steps, np.float32(1)).astype(np.float32)
