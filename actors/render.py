@@ -211,9 +211,7 @@ def summary(done: Done) -> str:
     if total > 0:
         text += f" in {total:.1f} s ({done.duration / total:.1f}x)"
     stages = [
-        f"{name} {done.timings[name]:.2f} s"
-        for name in ("frontend", "encoder", "decoder")
-        if name in done.timings
+        f"{name} {done.timings[name]:.2f} s" for name in ("frontend", "encoder", "decoder") if name in done.timings
     ]
     parts = [", ".join(stages)] if stages else []
     if "first_partial" in done.timings:

@@ -68,6 +68,7 @@ class LiveArea:
         while same < min(len(wanted), len(self._rows)) - 1 and wanted[same] == self._rows[same]:
             same += 1
         with self._console:  # collects; written at its end
+            self._console.control(Control(ControlType.CARRIAGE_RETURN))  # the terminal's "^C" has moved the cursor
             self._erase_from(same)
             for index, row in enumerate(wanted[same:], start=same + 1):
                 end = "" if live and index == len(wanted) else "\n"
@@ -154,9 +155,7 @@ class TerminalRenderer(Transcripts):
 
     def _begin(self, heading: str) -> None:
         if heading:
-            self._area.update(
-                [Row("", row.rstrip()) for row in wrap(neutralise(heading), self._area.width)], []
-            )
+            self._area.update([Row("", row.rstrip()) for row in wrap(neutralise(heading), self._area.width)], [])
 
     def _grow(self, job: JobView, text: str) -> None:
         self._line += neutralise(text)
@@ -170,9 +169,7 @@ class TerminalRenderer(Transcripts):
         self._area.update([Row(row.rstrip(" ")) for row in rows if row], [])
 
     def _say(self, line: str, *, dim: bool = False) -> None:
-        self._err.print(
-            Text(neutralise(line), style="dim" if dim else ""), soft_wrap=not self._err.is_terminal
-        )
+        self._err.print(Text(neutralise(line), style="dim" if dim else ""), soft_wrap=not self._err.is_terminal)
 
     def _paint(self, job: JobView) -> None:
         *settled, self._line = wrap(self._line, self._area.width)

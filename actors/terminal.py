@@ -22,9 +22,7 @@ _C1 = dict.fromkeys(range(0x80, 0xA0), "\N{REPLACEMENT CHARACTER}")  # 0x9b is C
 _BIDI = dict.fromkeys([*range(0x202A, 0x202F), *range(0x2066, 0x206A)])  # they reorder what stands after them
 _SURROGATES = dict.fromkeys(range(0xD800, 0xE000), "\N{REPLACEMENT CHARACTER}")  # no UTF-8 for these
 _BREAKS = dict.fromkeys([0x09, 0x0A, 0x2028, 0x2029], " ")
-_HARMLESS: Mapping[int, str | None] = (
-    _C0 | {0x7F: "\N{SYMBOL FOR DELETE}"} | _C1 | _BIDI | _SURROGATES | _BREAKS
-)
+_HARMLESS: Mapping[int, str | None] = _C0 | {0x7F: "\N{SYMBOL FOR DELETE}"} | _C1 | _BIDI | _SURROGATES | _BREAKS
 
 _GONE = {
     errno.EPIPE,
@@ -110,11 +108,7 @@ def _may_break(before: str, after: str) -> bool:
         return after != " "
     wide = _cells(before) == 2 or _cells(after) == 2
     # Closing signs such as 、。」 begin no row, opening ones end none.
-    return (
-        wide
-        and unicodedata.category(after) not in ("Pe", "Pf", "Po")
-        and unicodedata.category(before) != "Ps"
-    )
+    return wide and unicodedata.category(after) not in ("Pe", "Pf", "Po") and unicodedata.category(before) != "Ps"
 
 
 def _chop(word: str, width: int) -> list[str]:

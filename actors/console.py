@@ -1,0 +1,210 @@
+"""The console actor: follows a pipeline's events and shows the text as it grows.
+
+`python -m susurrus.actors.console --connection FILE`, a child of run.py; or `run.py --attach`, in its own process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from types import FrameType
+
+import zmq
+
+from susurrus.actors import exits, lifeline
+from susurrus.actors.io import Context, Wakeup, receive_all, wait_for
+from susurrus.actors.render import Renderer, make_renderer
+from susurrus.actors.terminal import OutputClosedError
+from susurrus.actors.version import VERSION
+from susurrus.actors.view import Change, TranscriptView
+from susurrus.models.errors import SusurrusError
+from susurrus.protocol import (
+    BadFrames,
+    Connection,
+    Event,
+    Hello,
+    HubLine,
+    Identity,
+    Snapshot,
+    SnapshotRequest,
+    Subscriber,
+    Welcome,
+    WireError,
+)
+
+SNAPSHOT_PAUSE_S = 0.2  # between two requests: a slow console must not ask for each lost event
+SILENCE_S = 2.0  # the hub beats every second: after this, look whether it lives
+
+
+@dataclass(frozen=True, slots=True)
+class ConsoleOptions:
+    """How the console shows things."""
+
+    as_json: bool = False
+    quiet: bool = False
+    progress: bool = False
+    headings: bool = False
+
+
+class Console:
+    """Subscribes, takes a snapshot, follows. One thread runs it and owns sockets and renderer."""
+
+    def __init__(self, connection: Connection, renderer: Renderer, context: Context) -> None:
+        identity = Identity.new("console")
+        self._connection = connection
+        self._renderer = renderer
+        self._view = TranscriptView()
+        self._bad_frames = BadFrames()
+        self._wakeup = Wakeup()
+        self._exit_code: int | None = None
+        self._welcomed = False
+        self._greeted = False
+        self._asked = -SNAPSHOT_PAUSE_S
+        self._heard = time.monotonic()
+        self._events = Subscriber(context, connection.transport, identity, connection.events)
+        self._hub = HubLine(context, connection.transport, identity, connection.hub)
+
+    def stop(self, code: int) -> None:
+        """Ask `run` to end with this exit code. Safe in a signal handler."""
+        self._exit_code = code
+        self._wakeup.set()
+
+    def run(self) -> int:
+        """Show events until the pipeline's last one; return an exit code.
+
+        Raises:
+            OutputClosedError: nobody reads our output any more.
+            SusurrusError: the output cannot be written.
+        """
+        poller = zmq.Poller()
+        for source in (self._events.socket, self._hub.socket, self._wakeup.reader):
+            poller.register(source, zmq.POLLIN)
+        try:
+            while self._view.stopped is None and self._exit_code is None:
+                wait_for(poller, self._timeout())
+                self._turn()
+                if self._is_orphaned():
+                    self._renderer.error("the pipeline ended without a word: its process was killed")
+                    return exits.PIPELINE
+            if self._exit_code is not None:
+                return self._exit_code
+            return exits.PIPELINE if self._view.stopped is not None and self._view.stopped.code else exits.OK
+        finally:
+            self._close()
+
+    def _turn(self) -> None:
+        """Take in everything that has come, then draw once."""
+        self._wakeup.clear()
+        changes: list[Change] = []
+        for received in receive_all(self._events, self._bad_frames):
+            self._heard = time.monotonic()
+            self._welcomed = self._welcomed or isinstance(received.message, Welcome)
+            if isinstance(received.message, Event):
+                changes += self._view.apply(received.message)
+        for received in receive_all(self._hub, self._bad_frames):
+            if isinstance(received.message, Snapshot):
+                changes += self._view.apply_snapshot(received.message)
+                self._say_hello()
+        if self._welcomed and self._view.needs_snapshot and time.monotonic() >= self._asked + SNAPSHOT_PAUSE_S:
+            self._asked = time.monotonic()
+            self._hub.send(SnapshotRequest())
+        self._renderer.on_change(self._view, changes)
+
+    def _say_hello(self) -> None:
+        """From now on nothing is missed: jobs of a pipeline that has its own console may start."""
+        if not self._greeted:
+            self._greeted = True
+            self._hub.send(Hello(name="console", package=VERSION, pid=os.getpid()))
+
+    def _timeout(self) -> float:
+        waits = [SILENCE_S, self._renderer.timeout()]
+        if self._welcomed and self._view.needs_snapshot:
+            waits.append(max(0.0, self._asked + SNAPSHOT_PAUSE_S - time.monotonic()))
+        return min(wait for wait in waits if wait is not None)
+
+    def _is_orphaned(self) -> bool:
+        return time.monotonic() > self._heard + SILENCE_S and not self._connection.is_live
+
+    def _close(self) -> None:
+        self._events.close()
+        self._hub.close()
+        self._wakeup.close()
+        self._renderer.close()
+
+
+def follow(connection: Connection, options: ConsoleOptions, signals: Mapping[str, int]) -> int:
+    """Show a pipeline on this process's standard streams until it ends; return an exit code.
+
+    Installs signal handlers, so it is for the main thread of processes that are ours.
+
+    Args:
+        connection: of the pipeline.
+        options: how to show it.
+        signals: names of the signals that end the showing, with the exit code each stands for.
+    """
+    renderer = make_renderer(
+        sys.stdout,
+        sys.stderr,
+        as_json=options.as_json,
+        quiet=options.quiet,
+        progress=options.progress,
+        headings=options.headings,
+    )
+    with zmq.Context() as context:
+        try:
+            console = Console(connection, renderer, context)
+            for name, code in signals.items():
+                if hasattr(signal, name):
+                    signal.signal(getattr(signal, name), partial(_stop, console, code))
+            return console.run()
+        except OutputClosedError:
+            return exits.OUTPUT_CLOSED
+        except (SusurrusError, WireError) as error:
+            renderer.error(str(error))
+            return exits.PIPELINE
+
+
+def _stop(console: Console, code: int, _signum: int, _frame: FrameType | None) -> None:
+    console.stop(code)
+
+
+def add_console_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say how text is shown."""
+    shown = parser.add_mutually_exclusive_group()
+    shown.add_argument("--json", action="store_true", help="one event a line as JSON, partial texts included")
+    shown.add_argument("--quiet", "-q", action="store_true", help="the text and errors, nothing else")
+
+
+def console_options(arguments: argparse.Namespace, *, headings: bool = False) -> ConsoleOptions:
+    """What the options of `add_console_options` and `-v` mean."""
+    return ConsoleOptions(arguments.json, arguments.quiet, bool(arguments.verbose), headings)
+
+
+def main() -> None:
+    """The console as a child of run.py."""
+    from susurrus.actors.logs import configure_logs  # noqa: PLC0415 - `run.py --attach` has configured them already
+    from susurrus.actors.process import actor_parser, ignore_interrupts, leave  # noqa: PLC0415
+
+    ignore_interrupts()
+    parser = actor_parser("console")
+    add_console_options(parser)
+    parser.add_argument("--headings", action="store_true", help="show the name of each recording")
+    arguments = parser.parse_args()
+    configure_logs(arguments, "console")
+    if arguments.lifeline:
+        lifeline.watch(sys.stdin.fileno())
+    try:
+        connection = Connection.read(arguments.connection)
+    except WireError as error:
+        leave(exits.PIPELINE, str(error))
+    leave(follow(connection, console_options(arguments, headings=arguments.headings), {"SIGTERM": exits.OK}))
+
+
+if __name__ == "__main__":
+    main()

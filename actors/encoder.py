@@ -1,0 +1,59 @@
+"""The encoder actor: log-mel in, hidden states out. `python -m susurrus.actors.encoder --connection FILE`."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from susurrus.actors.shell import Behaviour, Desk, Loaded, Work
+from susurrus.models.config import ModelConfig
+from susurrus.models.mel import pad_frames
+from susurrus.models.sessions import Encoder
+from susurrus.protocol import Features, HiddenStates
+
+
+class EncoderBehaviour(Behaviour):
+    """Runs the encoder session on one window after another."""
+
+    name = "encoder"
+    has_inbox = True
+
+    def __init__(self, directory: Path, precision: str, threads: int) -> None:
+        self._directory = directory
+        self._precision = precision
+        self._threads = threads
+
+    def load(self) -> Loaded:
+        """Load the session."""
+        config = ModelConfig.from_directory(self._directory)
+        self._n_frames = config.audio.n_frames
+        self._encoder = Encoder(self._directory, precision=self._precision, threads=self._threads)
+        return Loaded(config.name, config.audio.sample_rate, config.dimensions.n_mels, self._threads)
+
+    def handle(self, work: Work, desk: Desk) -> None:
+        """Encode a window in the context of the full 30 s: the frames behind its audio hold silence."""
+        if not isinstance(work, Features) or desk.is_given_up(work.job):
+            return
+        started = time.perf_counter()
+        states = self._encoder(pad_frames(work.mel, work.silence, self._n_frames))
+        desk.forward(
+            HiddenStates(
+                job=work.job,
+                window=work.window,
+                attempt=work.attempt,
+                start=work.start,
+                end=work.end,
+                options=work.options,
+                encoder_s=time.perf_counter() - started,
+                states=states,
+            )
+        )
+
+
+if __name__ == "__main__":
+    from susurrus.actors.process import main
+
+    main(
+        "encoder",
+        lambda settings, _: EncoderBehaviour(Path(settings.model), settings.precision, settings.threads),
+    )

@@ -1,0 +1,20 @@
+"""Exit codes, for scripts that call us. The README has the same table, and a test holds it against this one."""
+
+OK = 0
+"""Everything was transcribed."""
+INPUT = 2
+"""An input cannot be read, or an option has a value that does not exist; the other inputs were transcribed."""
+MODEL = 3
+"""The model is missing or damaged."""
+PIPELINE = 4
+"""The pipeline broke: an actor was lost, or there is nothing to attach to."""
+DAMAGED = 5
+"""An input broke off: what came before was transcribed."""
+INTERRUPTED = 130
+"""Ctrl-C (128 + SIGINT)."""
+HUNG_UP = 129
+"""The terminal went away (128 + SIGHUP)."""
+OUTPUT_CLOSED = 141
+"""Nobody reads our output any more, as in `run.py … | head` (128 + SIGPIPE)."""
+TERMINATED = 143
+"""SIGTERM (128 + SIGTERM)."""

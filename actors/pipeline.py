@@ -1,0 +1,358 @@
+"""A pipeline and its life: runtime folder, hub, processes, and an end that leaves nothing behind.
+
+    with Pipeline("base") as pipeline:
+        for event in pipeline.transcribe("clip.wav"):
+            ...
+
+A library's manners: no signal handlers, no logging set-up, no fork, no ZeroMQ context but its own. It works from any
+thread, without a main guard, inside asyncio and in daemonic workers, because actors are separate commands.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import secrets
+import signal
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Generator, Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import zmq
+from numpy.typing import NDArray
+
+from susurrus.actors import exits
+from susurrus.actors.client import Client, JobEvent, PipelineError
+from susurrus.actors.hub import LINE, Hub
+from susurrus.actors.supervisor import KILL, Command, Supervisor, describe_exit
+from susurrus.models.config import ModelConfig
+from susurrus.models.decoding import check_language, check_task
+from susurrus.models.errors import ModelError
+from susurrus.models.manifest import verify
+from susurrus.models.provision import ensure_model
+from susurrus.models.threads import usable_cpus
+from susurrus.models.tokenizer import Tokenizer
+from susurrus.protocol import ActorSettings, Connection, RuntimeFolder, TranscribeOptions, Transport
+
+if TYPE_CHECKING:
+    from susurrus.actors.bridge import Departure
+
+STOP_S = 0.75  # a child that was told to stop gets SIGTERM after this, and SIGKILL after as long again
+
+STDIN = "-"
+
+AudioSource = str | Path | NDArray[np.float32]
+
+
+class Pipeline:
+    """Frontend, encoder and decoder as processes, and the hub in a thread of this one.
+
+    Thread-safe: any thread may call any method; each call to `transcribe` has its own line to the hub.
+    """
+
+    def __init__(
+        self,
+        model: str | Path = "base",
+        *,
+        precision: str = "int8",
+        threads: int = 0,
+        console: Command | None = None,
+        audio_fd: int | None = None,
+        child_arguments: Sequence[str] = (),
+        python: str = sys.executable,
+    ) -> None:
+        """Keep the settings; `start`, or entering the context, starts the processes.
+
+        Args:
+            model: a known name, provisioned if need be, or a model directory.
+            precision: `int8` or `float32`.
+            threads: of the encoder's and of the decoder's sessions; 0 takes the CPUs this process may use.
+            console: a console to run as a child of this pipeline.
+            audio_fd: descriptor that the source `-` stands for; the frontend inherits it.
+            child_arguments: log options for the children.
+            python: their interpreter; a frozen host names one.
+        """
+        self._model = model
+        self._precision = precision
+        self._threads = threads
+        self._console = console
+        self._audio_fd = audio_fd
+        self._child_arguments = tuple(child_arguments)
+        self._python = python
+        self._settled = threading.Event()  # ready, or ended
+        self._ended = False
+        self._console_settled = threading.Event()  # it has ended, or the user no longer wants to wait for it
+        self._thread: threading.Thread | None = None
+
+    # --- life ---
+
+    def start(self) -> Self:
+        """Start everything and return at once: jobs may be submitted while the models load.
+
+        Does nothing when it was started already; a pipeline lives once.
+
+        Raises:
+            ModelError: the model is missing and cannot be had.
+            OSError: the interpreter of the children cannot be started.
+            PipelineError: this pipeline has ended; make another.
+            WireError: there is no private place for the sockets.
+        """
+        if self._thread is not None:
+            self.raise_if_ended()
+            return self
+        self._directory = ensure_model(self._model, precisions=(self._precision,), verify=False)
+        self._config = ModelConfig.from_directory(self._directory)
+        with contextlib.ExitStack() as resources:
+            self._folder = resources.enter_context(RuntimeFolder.create())
+            context: zmq.Context[Any] = zmq.Context()
+            resources.callback(context.term)
+            transport = Transport.choose(self._folder.path)
+            self._hub = Hub(context, transport, self._settled.set, waits_for_console=self._console is not None)
+            resources.callback(self._hub.close)
+            self.connection = self._describe()
+            self._supervisor = Supervisor(self.connection.write(), self._on_exit, python=self._python)
+            resources.callback(self._supervisor.close)
+            for command in self._commands():
+                self._supervisor.start(command)
+            self._resources = resources.pop_all()
+        self._thread = threading.Thread(target=self._serve, name="susurrus-hub", daemon=True)
+        self._thread.start()
+        threading.Thread(target=self._verify_model, name="susurrus-verify", daemon=True).start()
+        atexit.register(self.close)
+        return self
+
+    def close(self) -> None:
+        """Stop everything and wait until it is gone; open jobs fail with `stopped`. Idempotent."""
+        if self._thread is not None:
+            self._hub.stop()
+            self._thread.join()
+            atexit.unregister(self.close)
+
+    def interrupt(self) -> bool:
+        """Order the end because the user wants it, without waiting; False if it does not run yet.
+
+        Safe in a signal handler.
+        """
+        if self._thread is None:
+            return False
+        self._hub.stop("interrupted", "interrupted")
+        self._console_settled.set()
+        return True
+
+    def kill(self) -> None:
+        """SIGKILL every child, now. Safe in a signal handler."""
+        self._supervisor.signal(self._supervisor.running(), KILL)
+
+    def wait_until_ready(self, timeout: float | None = None) -> bool:
+        """Wait until all models are loaded; False when the time is over first.
+
+        Raises:
+            PipelineError: the pipeline ended instead.
+        """
+        in_time = self._settled.wait(timeout)
+        self.raise_if_ended()
+        return in_time
+
+    def raise_if_ended(self) -> None:
+        """Tell what ended the pipeline, if something did.
+
+        Raises:
+            PipelineError: with the reason.
+        """
+        if self._ended:
+            outcome = self._hub.outcome
+            raise PipelineError(outcome.code or "stopped", outcome.text or "the pipeline was stopped")
+
+    def console_failure(self) -> int:
+        """Exit code of the pipeline's own console, once the pipeline is closed; 0 if all went well."""
+        return self._supervisor.exit_code("console") or exits.OK
+
+    def pids(self) -> dict[str, int]:
+        """Process ids of the actors that run, by name."""
+        return self._supervisor.pids()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # --- use ---
+
+    def client(self) -> Client:
+        """A line to this pipeline for the calling thread.
+
+        Raises:
+            PipelineError: the pipeline has ended, or was not started.
+        """
+        if self._thread is None:
+            raise PipelineError("not_started", "the pipeline was not started: use `with Pipeline(…)`, or start()")
+        if not self._hub.is_running:
+            self._thread.join()
+        self.raise_if_ended()
+        try:
+            return Client(self.connection)
+        except PipelineError:
+            self._thread.join(STOP_S)
+            self.raise_if_ended()  # it ended over our head, and knows better why
+            raise
+
+    def transcribe(
+        self, audio: AudioSource, *, language: str | None = None, task: str = "transcribe", prompt: str = ""
+    ) -> Generator[JobEvent, None, None]:
+        """Transcribe one recording; yield its events up to Done, Failed or Cancelled.
+
+        Leaving the iteration early cancels the job.
+
+        Args:
+            audio: a path, `-`, or float32 mono samples (n,) at the model's sample rate, in [-1, 1].
+            language: name or code; None detects it.
+            task: `transcribe` or `translate`.
+            prompt: text given to the decoder before every window, as if it had just been said.
+
+        Raises:
+            OptionError: language or task do not exist for this model, or the array is no such samples.
+            PipelineError: the pipeline ended first, or does not take the job.
+        """
+        return self._events(audio, language=language, task=task, prompt=prompt)
+
+    def stream(
+        self, audio: AudioSource, *, language: str | None = None, task: str = "transcribe", prompt: str = ""
+    ) -> AsyncIterator[JobEvent]:
+        """`transcribe` for asyncio: `async for event in pipeline.stream("clip.wav")`."""
+        from susurrus.actors.bridge import iterate_in_thread  # noqa: PLC0415 - asyncio is for those who have it
+
+        return iterate_in_thread(
+            lambda departure: self._events(audio, language=language, task=task, prompt=prompt, departure=departure)
+        )
+
+    def check(self, *, language: str | None = None, task: str = "transcribe", prompt: str = "") -> TranscribeOptions:
+        """Options for this model, refused in words before any work is done.
+
+        Raises:
+            OptionError: language or task do not exist for this model.
+        """
+        return job_options(self._directory, language=language, task=task, prompt=prompt)
+
+    # --- inside: the caller's thread ---
+
+    def _events(
+        self, audio: AudioSource, *, language: str | None, task: str, prompt: str, departure: Departure | None = None
+    ) -> Generator[JobEvent, None, None]:
+        """As `transcribe`; a departure ends the waiting for the next event."""
+        with self.client() as client:
+            options = self.check(language=language, task=task, prompt=prompt)
+            if departure is not None:
+                departure.wake_by(client.wake)
+            with self._as_file(audio) as (source, name):
+                job = client.submit(source, name=name, options=options)
+                yield from client.follow(job, is_left=departure.is_set if departure else lambda: False)
+
+    @contextlib.contextmanager
+    def _as_file(self, audio: AudioSource) -> Iterator[tuple[str, str]]:
+        """Path and name of the audio; samples are spooled into the private runtime folder for as long as it takes.
+
+        Paths are made absolute: the frontend's working directory is the one this process had at the start.
+        """
+        if not isinstance(audio, np.ndarray):
+            yield STDIN if audio == STDIN else str(Path(audio).absolute()), str(audio)
+            return
+        import soundfile  # noqa: PLC0415 - files do not need it in this process
+
+        from susurrus.models.frontend import check_samples  # noqa: PLC0415
+
+        check_samples(audio, self._config.audio.sample_rate)
+        path = self._folder.path / f"{secrets.token_hex(8)}.wav"
+        soundfile.write(path, audio, self._config.audio.sample_rate, subtype="FLOAT")
+        try:
+            yield str(path), "samples"
+        finally:
+            path.unlink(missing_ok=True)
+
+    def _describe(self) -> Connection:
+        return Connection(
+            pid=os.getpid(),
+            instance=self._hub.identity.instance,
+            hub=self._hub.port.endpoint,
+            events=self._hub.publisher.endpoint,
+            transport=self._hub.transport,
+            started=time.time(),
+            settings=ActorSettings(str(self._directory), self._precision, self._threads or usable_cpus()),
+        )
+
+    def _commands(self) -> Iterator[Command]:
+        for name in LINE:
+            arguments, pass_fds = self._child_arguments, tuple[int, ...]()
+            if name == "frontend" and self._audio_fd is not None:
+                arguments, pass_fds = (*arguments, "--audio-fd", str(self._audio_fd)), (self._audio_fd,)
+            yield Command(name, arguments, pass_fds=pass_fds)
+        if self._console is not None:
+            yield self._console
+
+    # --- inside: other threads ---
+
+    def _verify_model(self) -> None:
+        """Runs beside the start-up of the actors: no job begins before every model file has its hash."""
+        try:
+            damages = ", ".join(map(str, verify(self._directory, (self._precision,))))
+        except (ModelError, OSError) as error:
+            damages = str(error)
+        if damages:
+            fix = f"python -m susurrus.models.provision {self._config.name}"
+            self._hub.stop("model", f"{self._directory}: {damages}; repair it with: {fix}")
+        else:
+            self._hub.allow_jobs()
+
+    def _on_exit(self, name: str, code: int) -> None:
+        """Runs on the waiting thread of a child that has just ended; in an orderly end the hub has stopped already."""
+        if name == "console":
+            self._console_settled.set()
+        if name == "console" and code == exits.OUTPUT_CLOSED:
+            self._hub.stop("output_closed", "nobody reads the output any more")
+        else:
+            self._hub.stop("actor_lost", f"the {name} {describe_exit(code)}; run again with -v to see its log")
+
+    def _serve(self) -> None:
+        """The hub's thread: serve to the end, then take everything down."""
+        try:
+            self._hub.run()
+        finally:
+            self._stop_children()
+            self._resources.close()
+            self._ended = True
+            self._settled.set()
+
+    def _stop_children(self) -> None:
+        """All have been told to stop. In an orderly end the console shows what it has, however slow its reader."""
+        children = self._supervisor.running()
+        patient = [name for name in children if name == "console" and not self._hub.outcome.code]
+        self._end_for_certain([name for name in children if name not in patient])
+        if patient:
+            self._console_settled.wait()
+            self._end_for_certain(patient)
+
+    def _end_for_certain(self, names: list[str]) -> None:
+        for signum in (signal.SIGTERM, KILL):
+            names = self._supervisor.reap(names, time.monotonic() + STOP_S)
+            self._supervisor.signal(names, signum)
+
+
+def job_options(
+    directory: Path, *, language: str | None = None, task: str = "transcribe", prompt: str = ""
+) -> TranscribeOptions:
+    """Options of a job for the model in `directory`, refused in words before any work is done.
+
+    Raises:
+        OptionError: language or task do not exist for this model.
+    """
+    special = Tokenizer.from_directory(directory).special
+    check_task(task, multilingual=special.multilingual)
+    return TranscribeOptions(check_language(language, special), task, prompt)
