@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 
-if __name__ == "__main__":  # until the real handlers stand: Ctrl-C during the imports prints no traceback
+# Until the real handlers stand: Ctrl-C during the imports prints no traceback. The installed command imports this file.
+if __name__ == "__main__" or os.path.basename(sys.argv[0]) in ("susurrus", "susurrus.exe"):  # noqa: PTH119
     signal.signal(signal.SIGINT, lambda *_: os._exit(130))
 
 import argparse
-import sys
 from pathlib import Path
 from types import FrameType
 
@@ -141,6 +142,8 @@ def _transcribe(arguments: argparse.Namespace) -> int:
         code = EXIT_BY_REASON.get(error.code, exits.PIPELINE)
         if pipeline.console_failure() not in (exits.PIPELINE, exits.OUTPUT_CLOSED):  # else it has said why
             _complain(str(error), code)
+    except KeyboardInterrupt:  # a signal while it was only being started
+        code = _complain("interrupted", signals.exit_code)
     return signals.exit_code or code
 
 
@@ -173,22 +176,28 @@ def _exit_code_of_console(code: int) -> int:
 
 
 class Signals:
-    """The first signal ends the pipeline in order, the second one at once. Runs on the main thread."""
+    """The first signal ends the pipeline in order, the second its children at once, the third everything.
+
+    Runs on the main thread.
+    """
 
     def __init__(self, pipeline: Pipeline) -> None:
         self.exit_code = 0
         """Non-zero once a signal came."""
         self._pipeline = pipeline
+        self._count = 0
         for name in EXIT_BY_SIGNAL:
             if hasattr(signal, name):
                 signal.signal(getattr(signal, name), self._on_signal)
 
     def _on_signal(self, signum: int, _frame: FrameType | None) -> None:
-        again, self.exit_code = bool(self.exit_code), EXIT_BY_SIGNAL[signal.Signals(signum).name]
-        if again:
-            self._pipeline.kill()
+        self._count += 1
+        self.exit_code = EXIT_BY_SIGNAL[signal.Signals(signum).name]
+        if self._count > 2:
             os._exit(self.exit_code)
-        if not self._pipeline.interrupt():
+        if self._count == 2:
+            self._pipeline.kill()
+        elif not self._pipeline.interrupt():
             raise KeyboardInterrupt  # it is only being started: unwind
 
 

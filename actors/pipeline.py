@@ -120,8 +120,9 @@ class Pipeline:
             resources.callback(self._supervisor.close)
             for command in self._commands():
                 self._supervisor.start(command)
+            # From here on a signal handler's `interrupt` finds something to stop, and need not raise.
+            self._thread = threading.Thread(target=self._serve, name="susurrus-hub", daemon=True)
             self._resources = resources.pop_all()
-        self._thread = threading.Thread(target=self._serve, name="susurrus-hub", daemon=True)
         self._thread.start()
         threading.Thread(target=self._verify_model, name="susurrus-verify", daemon=True).start()
         atexit.register(self.close)
@@ -146,8 +147,9 @@ class Pipeline:
         return True
 
     def kill(self) -> None:
-        """SIGKILL every child, now. Safe in a signal handler."""
-        self._supervisor.signal(self._supervisor.running(), KILL)
+        """SIGKILL every child, now. Safe in a signal handler; does nothing while the children are being started."""
+        if self._thread is not None:
+            self._supervisor.signal(self._supervisor.running(), KILL)
 
     def wait_until_ready(self, timeout: float | None = None) -> bool:
         """Wait until all models are loaded; False when the time is over first.

@@ -203,29 +203,41 @@ def test_a_client_asks_for_snapshots_at_a_limited_rate(
     assert asked < 10
 
 
-def test_segments_that_a_snapshot_of_very_much_text_leaves_out_do_not_shift_the_others(
+def test_segments_that_a_snapshot_of_very_much_text_leaves_out_do_not_bring_others_twice(
     house: House, client: Client, drop: Dropping, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def newest_only(snapshot: Any) -> Any:
-        return replace(snapshot, jobs=tuple(replace(job, segments=job.segments[-1:]) for job in snapshot.jobs))
+    kept = 1
 
+    def newest_only(snapshot: Any) -> Any:
+        return replace(snapshot, jobs=tuple(replace(job, segments=job.segments[-kept:]) for job in snapshot.jobs))
+
+    def commit(*windows: int, lost: bool) -> None:
+        drop(lambda message: lost and isinstance(message, Segment))
+        decoder.say(*(segment(job, index) for index in windows))
+        settle(decoder)
+        drop(lambda _: False)
+
+    def told(until: int) -> list[int]:
+        windows = []
+        while until not in windows:
+            event = take(client)
+            windows += [event.window] if isinstance(event, Segment) else []
+        return windows
+
+    monkeypatch.setattr(hub_module, "BEAT_S", 0.05)
     monkeypatch.setattr(hub_module, "fit_snapshot", newest_only)
     job = client.submit("clip.wav")
     given_out(house)
     frontend, decoder = house.actors["frontend"], house.actors["decoder"]
-    frontend.say(*(window(job, index) for index in range(4)))
+    frontend.say(*(window(job, index) for index in range(6)))
     settle(frontend)
-    decoder.say(segment(job, 0))
-    while not isinstance(take(client), Segment):
-        pass
-    drop(lambda message: isinstance(message, Segment))
-    decoder.say(segment(job, 1), segment(job, 2), partial(job, 3))
-    settle(decoder)
-    drop(lambda _: False)
-    decoder.say(segment(job, 3))
-    frontend.say(audio_end(job, 4))
-    segments = [event.window for event in take_all(client) if isinstance(event, Segment)]
-    assert segments in ([2, 3], [3])  # as the snapshot was taken before the last one, or after it
+    commit(0, lost=False)
+    assert told(until=0) == [0]
+    commit(1, 2, 3, lost=True)
+    assert told(until=3) == [3]  # the snapshot has no more
+    kept = 2
+    commit(4, lost=True)
+    assert told(until=4) == [4]  # the snapshot has 3 as well
 
 
 # --- waiting ----------------------------------------------------------------------------------------------------
@@ -358,13 +370,18 @@ def test_the_end_of_the_pipeline_is_an_error_with_its_reason_not_a_failed_job(ho
     assert raised.value.code == "actor_lost"
 
 
-def test_what_was_published_before_the_end_is_delivered_before_the_error(house: House, client: Client) -> None:
+def test_what_was_published_before_the_end_is_delivered_before_the_error(
+    house: House, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     jobs = [client.submit("a.wav"), client.submit("b.wav")]
     given_out(house)
     play(house, jobs[0], 1)
     settle(house.actors["decoder"], house.actors["frontend"])
     house.hub.stop()
     house.thread.join(PATIENCE_S)
+    while client._view.stopped is None:
+        client._turn(PATIENCE_S)
+    monkeypatch.setattr(client, "_turn", None)  # all is here: nothing is to be waited for
     assert isinstance(take_all(client)[-1], Done)
     with pytest.raises(PipelineError, match="was stopped") as raised:
         take(client)

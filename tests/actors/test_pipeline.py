@@ -139,15 +139,13 @@ def test_seventy_seconds_lose_no_window(pipeline: Pipeline, whisper: Whisper, tm
     assert sum(isinstance(event, Segment) for event in events) > 70
 
 
-def test_two_windows_of_speech_in_real_processes(base: Path) -> None:
-    speech, _ = soundfile.read(SAMPLES / "jfk.wav", dtype="float32")
-    samples = np.concatenate([speech, speech, speech])  # 33 s
-    transcript = Whisper.load(base).transcribe(samples)
+def test_speech_is_understood_in_processes_as_it_is_in_one(base: Path) -> None:
+    transcript = Whisper.load(base).transcribe(SAMPLES / "jfk.wav")
     with Pipeline(base) as pipeline:
-        events = list(pipeline.transcribe(samples))
+        events = list(pipeline.transcribe(SAMPLES / "jfk.wav"))
     assert done(events).text == transcript.text
-    assert done(events).text.count("ask what you can do for your country") == 3
-    assert sum(isinstance(event, Segment) for event in events) == len(transcript.segments) == 2
+    assert "ask what you can do for your country" in transcript.text
+    assert [event.tokens for event in events if isinstance(event, Segment)] == [s.tokens for s in transcript.segments]
 
 
 def test_samples_and_their_file_give_the_same(pipeline: Pipeline, tmp_path: Path) -> None:

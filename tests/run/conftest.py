@@ -167,6 +167,7 @@ class Cli:
     """Starts run.py with the tests' models and a runtime folder of its own, so that runs do not see each other."""
 
     command = (sys.executable, str(RUN))
+    installed_command = (str(Path(sys.executable).with_name("susurrus")),)
 
     def __init__(self, models: Path, runtime: Path) -> None:
         self.runtime = runtime

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,7 +33,7 @@ def elsewhere(tmp_path: Path) -> Path:
 def test_the_folder_it_is_started_in_does_not_matter(
     cli: Cli, austen: Path, elsewhere: Path, texts: dict[str, str], *, installed: bool
 ) -> None:
-    command = (str(Path(sys.executable).with_name("susurrus")),) if installed else cli.command
+    command = cli.installed_command if installed else cli.command
     shutil.copy(austen, elsewhere / "clip.wav")
     # Without HOME, and with a temporary folder too deep for sockets.
     deep = elsewhere / ("temporary é " * 10)

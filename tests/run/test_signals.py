@@ -50,16 +50,36 @@ def ended_by(run: Running, signum: int = signal.SIGINT, *, group: bool = False) 
     return done
 
 
-@pytest.mark.parametrize("moment", sorted(DICE.sample(range(FIRST_MOMENT, LAST_MOMENT), 6)))
-@pytest.mark.parametrize("group", [True, False], ids=["group", "parent"])
-def test_ctrl_c_during_imports_and_loading_ends_all(cli: Cli, jfk: Path, moment: int, *, group: bool) -> None:
-    run = cli.start("--wav", jfk, env=EVERY_IMPORT)
+MOMENTS = DICE.sample(range(FIRST_MOMENT, LAST_MOMENT), 12)
+
+
+def started_and_at(moment: int, cli: Cli, *arguments: str | Path, command: tuple[str, ...]) -> Running:
+    """A run that has made so many imports."""
+    run = cli.start(*arguments, command=command, env=EVERY_IMPORT)
     assert run.err is not None
     run.err.wait_for(lambda line: line.endswith("| argparse\n"))
     for _ in range(moment):
         run.err.wait_for(lambda _line: True)
-    done = ended_by(run, group=group)
+    return run
+
+
+@pytest.mark.parametrize(
+    ("moment", "group", "installed"),
+    [(moment, n % 2 == 0, n % 3 == 0) for n, moment in enumerate(sorted(MOMENTS[:9]))],
+)
+def test_ctrl_c_during_imports_and_loading_ends_all(
+    cli: Cli, jfk: Path, moment: int, *, group: bool, installed: bool
+) -> None:
+    command = cli.installed_command if installed else cli.command
+    done = ended_by(started_and_at(moment, cli, "--wav", jfk, command=command), group=group)
     assert done.code == exits.INTERRUPTED
+    assert len(said(done)) <= 1
+
+
+@pytest.mark.parametrize("moment", sorted(MOMENTS[9:]))
+def test_sigterm_during_imports_and_loading_ends_all(cli: Cli, jfk: Path, moment: int) -> None:
+    done = ended_by(started_and_at(moment, cli, "--wav", jfk, command=cli.command), signal.SIGTERM)
+    assert done.code in (exits.TERMINATED, -signal.SIGTERM)  # before there is anything to end, the system does it
     assert len(said(done)) <= 1
 
 
@@ -78,14 +98,14 @@ def test_ctrl_c_while_decoding_ends_all_and_prints_the_text_so_far(
 
 
 def test_the_text_so_far_is_printed_at_ctrl_c(cli: Cli, halves: tuple[bytes, bytes]) -> None:
-    run = cli.start_waiting()
-    watching = cli.start("--json", "--attach")
-    watching.wait_for_event("snapshot")
+    run = cli.start("--wav", "-", stdin=subprocess.PIPE)
     run.feed(halves[0])
-    text = watching.wait_for_event("segment")["text"]
+    assert run.out is not None
+    run.out.wait_for_text()
     done = ended_by(run, group=True)
-    assert watching.finish().code == exits.PIPELINE
-    assert (done.code, done.out) == (exits.INTERRUPTED, text.strip() + "\n")
+    assert done.code == exits.INTERRUPTED
+    assert done.out.startswith("And so my fellow Americans")
+    assert done.out.endswith(".\n")
 
 
 @pytest.mark.parametrize(
@@ -98,16 +118,34 @@ def test_a_signal_while_it_waits_for_standard_input_ends_all(cli: Cli, signum: s
     assert (done.code, done.out) == (code, "")
 
 
-def test_ctrl_c_twice_ends_at_once(cli: Cli, long_wav: Path) -> None:
-    run = cli.start("--json", "--wav", long_wav)
+def test_a_second_ctrl_c_ends_what_does_not_end_by_itself(cli: Cli, halves: tuple[bytes, bytes]) -> None:
+    run = cli.start("--json", "--wav", "-", stdin=subprocess.PIPE)
+    run.feed(halves[0])
+    run.wait_for_event("partial")
+    family = run.actors()
+    for name in LINE:
+        family[name].suspend()
+    run.signal(signal.SIGINT)
+    run.wait_for_event("stopped")
+    run.signal(signal.SIGINT)
+    done = run.finish()
+    assert gone(list(family.values()))
+    assert done.code == exits.INTERRUPTED
+    assert done.err.count("\n") <= 1
+
+
+def test_ctrl_c_three_times_leaves_no_process(cli: Cli, halves: tuple[bytes, bytes], broken: Path) -> None:
+    run = cli.start("--json", "--wav", "-", stdin=subprocess.PIPE)
+    run.feed(halves[0])
     run.wait_for_event("partial")
     family = list(run.actors().values())
-    run.signal(signal.SIGINT, group=True)
-    run.signal(signal.SIGINT, group=True)
+    for _ in range(3):
+        run.signal(signal.SIGINT, group=True)
     done = run.finish()
     assert gone(family)
     assert done.code == exits.INTERRUPTED
     assert "Traceback" not in done.err
+    cli("--wav", broken)  # who is that impatient may leave a folder; the next run removes it
 
 
 @pytest.mark.parametrize("name", [*LINE, "console"])
