@@ -26,8 +26,8 @@ try:
     from susurrus.actors.supervisor import Command
     from susurrus.actors.version import VERSION
     from susurrus.models.errors import ModelError, OptionError, SusurrusError
-    from susurrus.models.manifest import PRECISIONS
     from susurrus.models.provision import ensure_model, terminal_progress
+    from susurrus.models.provisioning.manifest import PRECISIONS
     from susurrus.protocol import (
         Connection,
         Done,

@@ -34,8 +34,8 @@ from susurrus.actors.supervisor import KILL, Command, Supervisor, describe_exit
 from susurrus.models.config import ModelConfig
 from susurrus.models.decoding import check_language, check_task
 from susurrus.models.errors import ModelError
-from susurrus.models.manifest import verify
 from susurrus.models.provision import ensure_model
+from susurrus.models.provisioning.manifest import verify
 from susurrus.models.threads import usable_cpus
 from susurrus.models.tokenizer import Tokenizer
 from susurrus.protocol import ActorSettings, Connection, RuntimeFolder, TranscribeOptions, Transport

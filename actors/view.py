@@ -131,9 +131,10 @@ class CommittedText:
     def take(self, job: JobView) -> str:
         """What was committed since the last call."""
         pieces = []
-        while self._window in job.segments:
-            pieces.append(job.segments[self._window].text)
-            self._window += 1
+        for window in sorted(window for window in job.segments if window >= self._window):
+            # The hub commits in order: a window that is missing below was left out of a snapshot of very much text.
+            pieces.append(job.segments[window].text)
+            self._window = window + 1
         # The end of a job drops its hypothesis; `take_rest` may still want it.
         if job.end is None or (self._partial is not None and self._partial.window < self._window):
             self._partial = job.partial
@@ -146,9 +147,7 @@ class CommittedText:
         """
         rest = self.take(job)
         if isinstance(job.end, Done):  # its text has more than the segments when events were lost for good
-            return rest + self._give(
-                job.end.text[len(self._given) :] if job.end.text.startswith(self._given) else ""
-            )
+            return rest + self._give(job.end.text[len(self._given) :] if job.end.text.startswith(self._given) else "")
         return rest + self._give(self._partial.text[: self._partial.stable] if self._partial else "")
 
     def preview(self, partial: Partial) -> tuple[str, str]:
@@ -176,13 +175,14 @@ class TranscriptView:
         """The pipeline's last word, once it is said."""
         self._live = False
         self._held: dict[bytes, dict[int, JobEvent]] = {}
-        self._behind: set[bytes] = set()  # jobs of which a beat says that we missed something
+        self._behind: dict[bytes, int] = {}  # job -> the number that a beat says it has reached, while we have not
         self._missing: set[bytes] = set()  # of those with a gap: the ones the last snapshot did not know
 
     @property
     def needs_snapshot(self) -> bool:
         """Events are missing or there was no snapshot yet: ask for one, after Welcome and not too often."""
-        return self.stopped is None and (not self._live or bool(self._held) or bool(self._behind))
+        behind = any(seq > self._known(job) for job, seq in self._behind.items())
+        return self.stopped is None and (not self._live or bool(self._held) or behind)
 
     def apply(self, event: Event) -> list[Change]:
         """Take an event as it was received.
@@ -223,7 +223,7 @@ class TranscriptView:
         return self.jobs[job].seq if job in self.jobs else 0
 
     def _adopt(self, state: JobState) -> None:
-        self._behind.discard(state.job)
+        self._behind.pop(state.job, None)
         known = self.jobs.get(state.job)
         if known is None:
             self.jobs[state.job] = JobView.from_state(state)
@@ -254,20 +254,21 @@ class TranscriptView:
 
     def _compare(self, beat: Beat) -> None:
         latest = {bytes.fromhex(job): seq for job, seq in beat.latest.items()}
-        self._behind |= {job for job, seq in latest.items() if seq > self._known(job)}
+        self._behind = {job: seq for job, seq in latest.items() if seq > self._known(job)}
         # A beat lists every active job: one that is active for us and not in it has ended unseen.
-        self._behind |= {job for job, view in self.jobs.items() if view.end is None and job not in latest}
+        unseen = {job: view.seq + 1 for job, view in self.jobs.items() if view.end is None and job not in latest}
+        self._behind |= unseen
 
     def _forget_lost(self, present: set[bytes]) -> list[Change]:
         """Give up jobs with a gap that two snapshots in a row do not know: they are kept for a while only."""
-        absent = (set(self._held) | self._behind) - present
+        absent = (set(self._held) | set(self._behind)) - present
         lost = absent & self._missing
         self._missing = absent - lost
         return [event for job in sorted(lost) for event in self._give_up(job)]
 
     def _give_up(self, job: bytes) -> list[Change]:
         held = self._held.pop(job, {})
-        self._behind.discard(job)
+        self._behind.pop(job, None)
         view = self.jobs.get(job)
         ends = [event for event in held.values() if isinstance(event, TerminalEvent)]
         if view is None and not ends:

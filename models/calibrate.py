@@ -15,17 +15,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from susurrus.models.audio import AudioReader
+from susurrus.models.checkpoints.files import Checkpoint, SourceFiles, open_checkpoint
 from susurrus.models.config import AudioParameters, ModelConfig
-from susurrus.models.contract import TensorSpec
-from susurrus.models.encoder_graph import encoder_graph
 from susurrus.models.errors import SusurrusError
 from susurrus.models.frontend import Frontend
-from susurrus.models.graph_builder import Graph, WeightsFile
-from susurrus.models.layers import FloatArray, FloatLayers
+from susurrus.models.graphs.builder import Graph, WeightsFile
+from susurrus.models.graphs.contract import TensorSpec
+from susurrus.models.graphs.encoder import encoder_graph
+from susurrus.models.graphs.layers import FloatArray, FloatLayers
+from susurrus.models.graphs.smoothing import calibrated_layers
 from susurrus.models.mel import LogMel, pad_frames, slaney_filters
 from susurrus.models.runtime import open_session
-from susurrus.models.smoothing import calibrated_layers
-from susurrus.models.weights import Checkpoint, SourceFiles, open_checkpoint
 
 
 class ObservedLayers(FloatLayers):

@@ -206,9 +206,7 @@ class ModelConfig:
         if size.n_mels != self.audio.n_mels:
             raise ValueError(f"the encoder takes {size.n_mels} mel bins, the audio has {self.audio.n_mels}")
         if 2 * size.n_audio_ctx != self.audio.n_frames:
-            raise ValueError(
-                f"{size.n_audio_ctx} encoder positions are not half of {self.audio.n_frames} frames"
-            )
+            raise ValueError(f"{size.n_audio_ctx} encoder positions are not half of {self.audio.n_frames} frames")
 
     @classmethod
     def from_directory(cls, directory: Path) -> Self:

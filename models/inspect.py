@@ -12,7 +12,7 @@ from pathlib import Path
 
 from susurrus.models.config import SpecialTokens
 from susurrus.models.errors import ModelError
-from susurrus.models.graph_report import GraphReport, inspect_file
+from susurrus.models.graphs.report import GraphReport, inspect_file
 
 
 @dataclass(frozen=True, slots=True)

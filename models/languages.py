@@ -59,8 +59,6 @@ def to_code(language: str) -> str:
         return wanted
     if code := SAME_CODE.get(wanted) or _CODES.get(wanted):
         return code
-    near = get_close_matches(
-        wanted, _CODES, n=1, cutoff=0.1
-    )  # names only: a wrong code is near to every code
+    near = get_close_matches(wanted, _CODES, n=1, cutoff=0.1)  # names only: a wrong code is near to every code
     hint = f"did you mean {near[0]} ({_CODES[near[0]]})?" if near else "give a code such as en, or a name"
     raise OptionError(f"language {language!r} is unknown; {hint}")

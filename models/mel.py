@@ -126,19 +126,15 @@ class LogMel:
             frames[:, : half - 1 : -1],
         )  # x[k], x[n_fft - k] of k = 1 .. half
         real_odd, real_even = (
-            np.add(left[:, i::2], right[:, i::2], dtype=np.float64) @ table
-            for i, table in enumerate(self._cosines)
+            np.add(left[:, i::2], right[:, i::2], dtype=np.float64) @ table for i, table in enumerate(self._cosines)
         )
         imaginary_odd, imaginary_even = (
-            np.subtract(left[:, i::2], right[:, i::2], dtype=np.float64) @ table
-            for i, table in enumerate(self._sines)
+            np.subtract(left[:, i::2], right[:, i::2], dtype=np.float64) @ table for i, table in enumerate(self._sines)
         )
         power = np.empty((len(frames), half + 1), np.float32)
         n_low = real_even.shape[1]
         power[:, :n_low] = np.square(real_even + real_odd) + np.square(imaginary_even + imaginary_odd)
-        power[:, : half - n_low : -1] = np.square(real_even - real_odd) + np.square(
-            imaginary_even - imaginary_odd
-        )
+        power[:, : half - n_low : -1] = np.square(real_even - real_odd) + np.square(imaginary_even - imaginary_odd)
         return power
 
 
@@ -217,9 +213,7 @@ def _twiddle_tables(n_fft: int) -> tuple[list[NDArray[np.float64]], list[NDArray
     window[-1] /= 2  # the fold adds the middle sample to itself
     angles = 2 * np.pi / n_fft * np.outer(k, np.arange(n_fft // 4 + 1))
     cosines, sines = window[:, None] * np.cos(angles), window[:, None] * np.sin(angles)
-    return [np.ascontiguousarray(cosines[i::2]) for i in (0, 1)], [
-        np.ascontiguousarray(sines[i::2]) for i in (0, 1)
-    ]
+    return [np.ascontiguousarray(cosines[i::2]) for i in (0, 1)], [np.ascontiguousarray(sines[i::2]) for i in (0, 1)]
 
 
 def _pad(samples: NDArray[np.float32], window: int, margin: int, length: int) -> NDArray[np.float32]:

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from susurrus.models.errors import ModelError, OptionError, SusurrusError
-from susurrus.models.install import Installation
-from susurrus.models.manifest import PRECISIONS, Progress, no_progress
-from susurrus.models.places import (
+from susurrus.models.provisioning.install import Installation
+from susurrus.models.provisioning.manifest import PRECISIONS, Progress, no_progress
+from susurrus.models.provisioning.places import (
     VARIABLE,
     Kind,
     State,
@@ -23,8 +23,8 @@ from susurrus.models.places import (
     provisioned_models,
     resolve_model,
 )
-from susurrus.models.progress import terminal_progress
-from susurrus.models.sources import known_models
+from susurrus.models.provisioning.progress import terminal_progress
+from susurrus.models.provisioning.sources import known_models
 
 _LAYOUTS = (
     "model.bin or its parts (CTranslate2), or model.safetensors (Hugging Face); "

@@ -93,9 +93,7 @@ class Prompt(NamedTuple):
     """Tokens of the previous text that did not fit, from its start."""
 
 
-def prompt_tokens(
-    special: SpecialTokens, language: str, task: str, previous: Sequence[int], n_text_ctx: int
-) -> Prompt:
+def prompt_tokens(special: SpecialTokens, language: str, task: str, previous: Sequence[int], n_text_ctx: int) -> Prompt:
     """Builds the prompt of a window without timestamps (`DecodingTask._get_initial_tokens`).
 
     The previous text keeps its end and takes at most half the positions, `<|startofprev|>` included.

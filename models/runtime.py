@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import onnxruntime as ort
 
-from susurrus.models.contract import GRAPH_FORMAT, Contract, Specs, TensorSpec
 from susurrus.models.errors import ModelError
+from susurrus.models.graphs.contract import GRAPH_FORMAT, Contract, Specs, TensorSpec
 from susurrus.models.threads import usable_cpus
 
 _LOG_ERRORS = 3  # severity: what ONNX Runtime warns about is nothing that a user can act on

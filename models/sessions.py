@@ -13,15 +13,15 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 
 from susurrus.models.config import Dimensions, ModelConfig
-from susurrus.models.contract import (
+from susurrus.models.graphs.contract import (
     cross_attention_contract,
     decoder_contract,
     encoder_contract,
     self_cache,
     self_test_contract,
 )
+from susurrus.models.graphs.self_test import TOLERANCE, float_cross_attention, relative_error, self_test_inputs
 from susurrus.models.runtime import graph_path, open_session
-from susurrus.models.self_test import TOLERANCE, float_cross_attention, relative_error, self_test_inputs
 
 FloatArray = NDArray[np.float32]
 

@@ -17,9 +17,7 @@ MIN_SECONDS = 0.1
 sees 29.9 s of padding, answers with a word of its own."""
 
 _REST_SECONDS = 1.0  # least audio that a cut leaves for the next window
-_PAUSE_SECONDS = (
-    0.2  # length whose energy is compared: longer than the closure of a plosive, shorter than a pause
-)
+_PAUSE_SECONDS = 0.2  # length whose energy is compared: longer than the closure of a plosive, shorter than a pause
 _SILENT_SWING = 4 / 32768  # steps of 16 bits from the lowest to the highest sample
 
 

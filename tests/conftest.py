@@ -93,7 +93,7 @@ OUR_THREADS = ("susurrus", "frontend", "encoder", "decoder", "wait-", "lifeline"
 
 def _command(process: psutil.Process) -> list[str]:
     try:
-        return process.cmdline()
+        return list(process.cmdline())
     except psutil.Error:
         return ["ended"]
 

@@ -21,7 +21,7 @@ from susurrus.actors.hub import LINE, Hub
 from susurrus.actors.io import receive_all
 from susurrus.actors.shell import Behaviour, Desk, Loaded, Shell, Work
 from susurrus.models.config import TIMESTAMPS
-from susurrus.models.manifest import describe, write_manifest
+from susurrus.models.provisioning.manifest import describe, write_manifest
 from susurrus.protocol import (
     ActorSettings,
     AudioEnd,

@@ -61,9 +61,7 @@ WILD = (  # wide characters, emoji sequences, marks, right to left, a word longe
 )
 
 
-def history(
-    texts: Sequence[str], job: bytes = JOB, *, step: int = 3, warnings: tuple[str, ...] = ()
-) -> list[JobEvent]:
+def history(texts: Sequence[str], job: bytes = JOB, *, step: int = 3, warnings: tuple[str, ...] = ()) -> list[JobEvent]:
     """A job whose hypotheses grow by `step` characters and of which the last `step` may still change."""
     duration = 30.0 * len(texts)
     events: list[JobEvent] = [Started(job, 0, "clip.wav", duration)]
@@ -268,9 +266,7 @@ texts_of_words = st.lists(st.text("ab 世é。「", max_size=30), max_size=4)
 
 @settings(untimed, max_examples=40)
 @given(texts_of_words, st.lists(st.integers(4, 60), min_size=1, max_size=4))
-def test_nothing_is_lost_or_doubled_when_the_terminal_changes_its_width(
-    texts: list[str], widths: list[int]
-) -> None:
+def test_nothing_is_lost_or_doubled_when_the_terminal_changes_its_width(texts: list[str], widths: list[int]) -> None:
     terminal = Terminal(30, height=500)
     view = None
     for number, event in enumerate(history(texts, step=5)):
@@ -356,9 +352,7 @@ def test_an_error_message_does_not_mix_with_the_live_area() -> None:
 
 
 def test_an_interrupted_job_leaves_the_text_that_could_not_change() -> None:
-    started = history([" one two", " three four"])[
-        :-3
-    ]  # its last hypothesis is " three fo", the last 3 not stable
+    started = history([" one two", " three four"])[:-3]  # its last hypothesis is " three fo", the last 3 not stable
     ends: list[list[Event]] = [[], [Cancelled(JOB, 9)], [Failed(JOB, "stopped", "the pipeline ended", 9)]]
     for end in ends:
         terminal = Terminal()
@@ -526,13 +520,7 @@ def test_every_event_is_one_line_with_its_type_and_all_its_fields() -> None:
         assert set(line) == {"type", *event.__slots__}
         for name in event.__slots__:
             value = getattr(event, name)
-            value = (
-                value.hex()
-                if isinstance(value, bytes)
-                else list(value)
-                if isinstance(value, tuple)
-                else value
-            )
+            value = value.hex() if isinstance(value, bytes) else list(value) if isinstance(value, tuple) else value
             assert line[name] == value
 
 

@@ -161,9 +161,7 @@ def test_repeated_and_reordered_events_change_nothing(events: list[JobEvent], ra
 
 @untimed
 @given(histories(), histories(OTHER), st.data())
-def test_jobs_do_not_disturb_each_other(
-    first: list[JobEvent], second: list[JobEvent], data: st.DataObject
-) -> None:
+def test_jobs_do_not_disturb_each_other(first: list[JobEvent], second: list[JobEvent], data: st.DataObject) -> None:
     mixed: list[JobEvent] = []
     queues = [list(first), list(second)]
     while queue := data.draw(st.sampled_from([queue for queue in queues if queue] or [[]])):

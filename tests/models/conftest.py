@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
-
-# Helpers are imported as tests.models.tiny, whether pytest or python -m pytest was called.
-sys.path.append(str(Path(__file__).parents[2]))
 
 from tests.models.tiny import build_tiny, random_tensors, write_ctranslate2
 

@@ -20,8 +20,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from susurrus.models import audio_input
 from susurrus.models.audio import AudioReader, shown_name
+from susurrus.models.audio import sources as audio_input
 from susurrus.models.errors import AudioError
 
 RATE = 16000

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from susurrus.models.config import AudioParameters, Dimensions, ModelConfig, SpecialTokens, read_vocabulary
 from susurrus.models.errors import ModelError
 
@@ -150,9 +151,7 @@ def test_a_hugging_face_source_says_the_same_under_other_names(config: ModelConf
         )
     )
     (tmp_path / "preprocessor_config.json").write_text(
-        json.dumps(
-            {"feature_size": 80, "sampling_rate": 16000, "n_fft": 512, "hop_length": 160, "chunk_length": 30}
-        )
+        json.dumps({"feature_size": 80, "sampling_rate": 16000, "n_fft": 512, "hop_length": 160, "chunk_length": 30})
     )
     expected = replace(config, audio=AudioParameters(n_mels=80, n_fft=512))
     assert ModelConfig.from_source("base", BASE_DIMENSIONS, tmp_path) == expected
@@ -209,9 +208,7 @@ def test_a_model_file_that_is_not_a_json_object_is_refused_by_name(content: byte
         ({"alignment_heads": [[1, 2, 3]]}, "too many values"),
     ],
 )
-def test_a_model_file_that_contradicts_itself_is_refused(
-    damage: Any, changes: dict[str, Any], reason: str
-) -> None:
+def test_a_model_file_that_contradicts_itself_is_refused(damage: Any, changes: dict[str, Any], reason: str) -> None:
     with pytest.raises(ModelError, match=f"model.json: .*{reason}.*; provision the model again"):
         ModelConfig.from_directory(damage(**changes))
 

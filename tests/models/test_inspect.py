@@ -14,10 +14,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from susurrus.models.errors import ModelError
-from susurrus.models.graph_report import inspect_file
+from susurrus.models.graphs.report import inspect_file
 from susurrus.models.inspect import inspect, main
-from susurrus.models.manifest import verify
 from susurrus.models.provision import ensure_model
+from susurrus.models.provisioning.manifest import verify
 
 FLOAT, INT8 = np.float32, np.int8
 

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 from susurrus.models.errors import OptionError
 from susurrus.models.languages import LANGUAGES, to_code
 
@@ -20,11 +21,7 @@ def test_every_name_and_alias_of_the_reference_leads_to_its_code(name: str, code
 
 
 def test_every_code_is_its_own_code_in_any_case() -> None:
-    assert (
-        [to_code(code) for code in LANGUAGES]
-        == [to_code(code.upper()) for code in LANGUAGES]
-        == list(LANGUAGES)
-    )
+    assert [to_code(code) for code in LANGUAGES] == [to_code(code.upper()) for code in LANGUAGES] == list(LANGUAGES)
 
 
 @pytest.mark.parametrize(("other", "code"), [("iw", "he"), ("jv", "jw")])

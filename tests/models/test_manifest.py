@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from susurrus.models.errors import ModelError
-from susurrus.models.manifest import Damage, Manifest, describe, hash_stream, verify, write_manifest
+from susurrus.models.provisioning.manifest import Damage, Manifest, describe, hash_stream, verify, write_manifest
 
 FILES = {
     "model.json": b"{}",

@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from susurrus.models import install, places, sources
 from susurrus.models.errors import ModelError, OptionError
-from susurrus.models.manifest import BUILDER_VERSION, Manifest, Progress, verify
-from susurrus.models.places import Kind, examine
 from susurrus.models.provision import ensure_model, main, models_directory, resolve_model, terminal_progress
-from susurrus.models.sources import Weights, known_models
+from susurrus.models.provisioning import install, places, sources
+from susurrus.models.provisioning.manifest import BUILDER_VERSION, Manifest, Progress, verify
+from susurrus.models.provisioning.places import Kind, examine
+from susurrus.models.provisioning.sources import Weights, known_models
 
 CHECKPOINT = {
     "model.bin": b"weights" * 1000,
@@ -236,7 +236,7 @@ def test_another_builder_builds_again(models: Path, monkeypatch: pytest.MonkeyPa
     ensure_model("base")
     before = snapshot(models / "base")
     monkeypatch.setattr(places, "BUILDER_VERSION", BUILDER_VERSION + 1)
-    monkeypatch.setattr("susurrus.models.manifest.BUILDER_VERSION", BUILDER_VERSION + 1)
+    monkeypatch.setattr("susurrus.models.provisioning.manifest.BUILDER_VERSION", BUILDER_VERSION + 1)
     told: list[str] = []
     ensure_model("base", progress=remarks(told))
     assert "another builder" in told[0]
@@ -369,7 +369,8 @@ def test_killed_at_any_step_the_model_is_whole_or_absent_and_the_next_run_comple
 SLOW_BUILD = """
 import sys
 from pathlib import Path
-from susurrus.models import install, provision
+from susurrus.models import provision
+from susurrus.models.provisioning import install
 def build(weights, directory, name, precisions, progress):
     with open(marker, "a") as file:
         file.write("built\\n")

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from susurrus.models.calibrate import calibrate, main
-from susurrus.models.ctranslate2 import read_ctranslate2
+from susurrus.models.checkpoints.ctranslate2 import read_ctranslate2
+from susurrus.models.checkpoints.files import SourceFiles, open_checkpoint
 from susurrus.models.errors import ModelError
-from susurrus.models.quantization import BLOCK, block_size, quantize_blocks, quantize_rows
-from susurrus.models.smoothing import (
+from susurrus.models.graphs.quantization import BLOCK, block_size, quantize_blocks, quantize_rows
+from susurrus.models.graphs.smoothing import (
     OUTLIERS,
     EncoderLayer,
     calibrated_layers,
@@ -28,13 +29,12 @@ from susurrus.models.smoothing import (
     smooth_layer,
     smoothing_scales,
 )
-from susurrus.models.weights import SourceFiles, open_checkpoint
 from tests.models.numpy_whisper import NumpyWhisper, attend, gelu
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from susurrus.models.checkpoint import Checkpoint
+    from susurrus.models.checkpoints.checkpoint import Checkpoint
 
 WEIGHTS = arrays(np.float32, (5, 64), elements=st.floats(-1000, 1000, width=32))
 

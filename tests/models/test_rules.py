@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+
 from susurrus.models.config import Dimensions, ModelConfig, SpecialTokens, read_vocabulary
 from susurrus.models.rules import OnlyLanguages, Rule, SuppressBlank, SuppressTokens, prompt_tokens, rules_for
 
@@ -68,10 +69,7 @@ def test_the_first_token_is_what_the_reference_allows(kind: str) -> None:
 def test_a_later_token_may_also_be_a_space_or_the_end(kind: str, count: int) -> None:
     config, special, _ = MODELS[kind]
     sampled = [11] * count
-    assert (
-        forbidden(rules_for(config, special), config.dimensions.n_vocab, sampled)
-        == GOLDEN[kind]["suppressed"]
-    )
+    assert forbidden(rules_for(config, special), config.dimensions.n_vocab, sampled) == GOLDEN[kind]["suppressed"]
 
 
 @pytest.mark.parametrize("kind", MODELS)
@@ -79,9 +77,7 @@ def test_without_timestamps_the_reference_lets_timestamps_and_languages_pass(kin
     config, special, _ = MODELS[kind]
     never = forbidden(rules_for(config, special), config.dimensions.n_vocab, [])
     assert special.no_timestamps not in never
-    assert not {*special.languages.values(), special.timestamp_begin, special.timestamp_begin + 1500} & {
-        *never
-    }
+    assert not {*special.languages.values(), special.timestamp_begin, special.timestamp_begin + 1500} & {*never}
 
 
 @pytest.mark.parametrize("kind", MODELS)

@@ -17,9 +17,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from susurrus.models import sessions
-from susurrus.models.contract import self_test_contract
 from susurrus.models.errors import ModelError
-from susurrus.models.self_test import TOLERANCE, float_cross_attention, relative_error, self_test_inputs
+from susurrus.models.graphs.contract import self_test_contract
+from susurrus.models.graphs.self_test import TOLERANCE, float_cross_attention, relative_error, self_test_inputs
 from susurrus.models.sessions import Decoder, Encoder
 from tests.models.numpy_whisper import attend, relative_rms
 from tests.models.tiny import DIMENSIONS

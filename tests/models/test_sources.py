@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from susurrus.models import sources
 from susurrus.models.errors import ModelError
-from susurrus.models.manifest import no_progress
-from susurrus.models.sources import KnownModel, Weights, find_weights, known_models
+from susurrus.models.provisioning import sources
+from susurrus.models.provisioning.manifest import no_progress
+from susurrus.models.provisioning.sources import KnownModel, Weights, find_weights, known_models
 
 FILES = {
     "model.bin": bytes(range(256)) * 4000,
@@ -221,12 +221,13 @@ class Hub:
 
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
-    pytest.importorskip("huggingface_hub")
+    huggingface_hub = pytest.importorskip("huggingface_hub")
     hub = Hub()
     thread = threading.Thread(target=hub.server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     monkeypatch.setenv("HF_ENDPOINT", hub.url)
     yield hub
+    huggingface_hub.close_session()  # it keeps its connections for the next request of the process
     hub.server.shutdown()
     hub.server.server_close()
     thread.join()

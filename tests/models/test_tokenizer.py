@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from susurrus.models.config import Dimensions, ModelConfig, SpecialTokens, read_vocabulary
 from susurrus.models.errors import ModelError
 from susurrus.models.tokenizer import Tokenizer
@@ -99,9 +100,7 @@ def test_replacement_marks_stand_only_where_all_bytes_decoded_at_once_have_them(
 
 @untimed
 @given(st.text(max_size=30), st.lists(st.integers(0, 2), min_size=1, max_size=5))
-def test_text_spelt_with_any_cut_of_its_bytes_never_shows_a_replacement_mark(
-    text: str, sizes: list[int]
-) -> None:
+def test_text_spelt_with_any_cut_of_its_bytes_never_shows_a_replacement_mark(text: str, sizes: list[int]) -> None:
     """The 256 single-byte tokens cut every character into its bytes, special tokens come in between."""
     single = {MULTILINGUAL.token_bytes(token): token for token in range(256)}
     decoder = MULTILINGUAL.incremental()
@@ -124,13 +123,9 @@ def test_any_text_survives_encoding(text: str) -> None:
 
 def test_every_byte_has_a_token_and_every_text_token_has_bytes() -> None:
     for tokenizer in TOKENIZERS.values():
-        assert sorted(tokenizer.token_bytes(token) for token in range(256)) == [
-            bytes([byte]) for byte in range(256)
-        ]
+        assert sorted(tokenizer.token_bytes(token) for token in range(256)) == [bytes([byte]) for byte in range(256)]
         empty = [token for token in range(tokenizer.special.eot) if not tokenizer.token_bytes(token)]
-        assert empty == (
-            [50256] if tokenizer.special.multilingual else []
-        )  # the one empty line of the vocabulary
+        assert empty == ([50256] if tokenizer.special.multilingual else [])  # the one empty line of the vocabulary
 
 
 @pytest.mark.parametrize("kind", TOKENIZERS)
@@ -141,9 +136,7 @@ def test_special_tokens_and_timestamps_have_no_text(kind: str) -> None:
     assert {tokenizer.token_bytes(token) for token in range(tokenizer.special.eot, n_vocab)} == {b""}
 
 
-@pytest.mark.parametrize(
-    "text", ["<|endoftext|>", "<|0.00|>", "<|startoftranscript|><|de|><|transcribe|>", "<|", "|>"]
-)
+@pytest.mark.parametrize("text", ["<|endoftext|>", "<|0.00|>", "<|startoftranscript|><|de|><|transcribe|>", "<|", "|>"])
 def test_special_token_text_is_plain_text(text: str) -> None:
     for tokenizer in TOKENIZERS.values():
         tokens = tokenizer.encode(text)

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from susurrus.models.ctranslate2 import read_ctranslate2
+from susurrus.models.checkpoints.ctranslate2 import read_ctranslate2
+from susurrus.models.checkpoints.files import SourceFiles, open_checkpoint
+from susurrus.models.checkpoints.safetensors import read_safetensors
 from susurrus.models.errors import ModelError
-from susurrus.models.safetensors import read_safetensors
-from susurrus.models.weights import SourceFiles, open_checkpoint
 from tests.models.tiny import (
     DIMENSIONS,
     ctranslate2_bytes,

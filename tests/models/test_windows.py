@@ -40,9 +40,7 @@ def test_windows_joined_are_the_input(n: int, sizes: list[int], seed: int) -> No
     windows += cutter.finish()
     assert np.array_equal(np.concatenate([samples[:0], *(window.samples for window in windows)]), samples)
     assert [window.index for window in windows] == list(range(len(windows)))
-    assert [window.start for window in windows] == np.cumsum([0, *(len(w.samples) for w in windows)])[
-        :-1
-    ].tolist()
+    assert [window.start for window in windows] == np.cumsum([0, *(len(w.samples) for w in windows)])[:-1].tolist()
     assert all(0 < len(window.samples) <= SMALL.n_samples for window in windows)
     assert all(len(window.samples) >= 2 * SMALL.n_samples // 3 for window in windows[:-1])
     assert all(len(window.samples) >= SMALL.sample_rate for window in windows[1:])

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from susurrus.models.build import build_model
-from susurrus.models.checkpoint import expected_shapes
+from susurrus.models.checkpoints.checkpoint import expected_shapes
+from susurrus.models.checkpoints.files import SourceFiles, open_checkpoint
 from susurrus.models.config import TIMESTAMPS, Dimensions
-from susurrus.models.weights import SourceFiles, open_checkpoint
+from susurrus.models.graphs.build import build_model
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

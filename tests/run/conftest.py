@@ -273,6 +273,12 @@ def austen() -> Path:
 
 
 @pytest.fixture(scope="session")
+def six() -> Path:
+    """One word in 0.8 s."""
+    return ROOT / "samples" / "six.wav"
+
+
+@pytest.fixture(scope="session")
 def long_wav(jfk: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """66 seconds: three windows."""
     samples, rate = soundfile.read(jfk, dtype="int16")

@@ -94,12 +94,6 @@ def quiet(make_cli: Callable[[], Cli], tmp_path_factory: pytest.TempPathFactory,
     return make_cli()("--json", *wavs(*paths))
 
 
-@pytest.fixture(scope="module")
-def six(jfk: Path) -> Path:
-    """One word of 0.8 s."""
-    return jfk.with_name("six.wav")
-
-
 @pytest.mark.parametrize("seconds", [1.2, 5, 30, 65])
 @pytest.mark.parametrize("kind", ["zeros", "dither"])
 def test_digital_silence_has_no_text_and_its_own_duration(quiet: Finished, kind: str, seconds: float) -> None:
@@ -204,18 +198,18 @@ def test_a_terminal_as_standard_input_is_refused_at_once(cli: Cli) -> None:
 
 
 def test_files_with_awkward_names_are_opened_and_named_as_they_are(
-    cli: Cli, base: Path, tmp_path: Path, texts: dict[str, str], austen: Path
+    cli: Cli, base: Path, tmp_path: Path, six: Path
 ) -> None:
     names = ["にっぽん é.wav", "two\nlines.wav", "-dash.wav", "x" * 246 + ".wav", "e\u0301.wav", "%s {0} [b].wav"]
     for name in names:
-        (tmp_path / name).write_bytes(austen.read_bytes())
+        (tmp_path / name).write_bytes(six.read_bytes())
     model = tmp_path / "модель"
     model.symlink_to(base)
-    attached = [f"--wav={name}" for name in names]
-    done = cli("--json", "--model", model, *attached, cwd=tmp_path)
+    inputs = [f"--wav={name}" for name in names]
+    done = cli("--json", "--model", model, *inputs, cwd=tmp_path)
     assert done.err == ""
     assert list(done.dones) == names
-    assert {tuple(words(event["text"])) for event in done.dones.values()} == {tuple(words(texts["austen.wav"]))}
+    assert len({event["text"] for event in done.dones.values()}) == 1
 
 
 def test_an_error_about_an_awkward_name_is_still_one_line(cli: Cli, tmp_path: Path) -> None:

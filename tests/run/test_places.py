@@ -96,8 +96,6 @@ def test_a_temporary_folder_of_a_killed_run_is_removed_by_the_next(cli: Cli, bro
     assert not left.exists()
 
 
-def test_five_runs_at_once_do_not_clash(cli: Cli, broken: Path) -> None:
-    runs = [cli.start("--wav", broken) for _ in range(5)]
-    finished = [run.finish() for run in runs]
-    assert [done.code for done in finished] == [2] * 5
-    assert len({done.err for done in finished}) == 1
+def test_runs_at_the_same_moment_do_not_clash(cli: Cli, broken: Path) -> None:
+    runs = [cli.start("--wav", broken) for _ in range(3)]
+    assert {run.finish()[:2] for run in runs} == {(2, "")}

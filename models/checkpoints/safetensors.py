@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from susurrus.models.checkpoint import (
+from susurrus.models.checkpoints.checkpoint import (
     DECODER_LINEARS,
     ENCODER_LINEARS,
     Checkpoint,
@@ -20,8 +20,8 @@ from susurrus.models.checkpoint import (
     dimensions_of,
     layer_count,
 )
+from susurrus.models.checkpoints.mapped_files import JoinedFiles, TensorEntry
 from susurrus.models.errors import ModelError
-from susurrus.models.mapped_files import JoinedFiles, TensorEntry
 
 _TYPES = {"F32": "<f4", "F16": "<f2", "BF16": "bfloat16", "F64": "<f8"}
 _MAX_HEADER = 100_000_000  # bytes, the limit of the format

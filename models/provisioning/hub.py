@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from susurrus.models.errors import ModelError
-from susurrus.models.manifest import Progress
+from susurrus.models.provisioning.manifest import Progress
 
 _BAR = "huggingface_hub.http_get"
 _TIMEOUT = 10.0  # seconds that the hub may take to answer at all

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from susurrus.models.audio_types import Broken, Decoded, Undecodable, block_frames, to_float
+from susurrus.models.audio.decoded import Broken, Decoded, Undecodable, block_frames, to_float
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
-    from susurrus.models.audio_input import ByteStream
+    from susurrus.models.audio.sources import ByteStream
 
 _UNKNOWN_FRAMES = 1 << 62  # libsndfile says 2^63 - 1 where it does not know
 # What a header may promise too much without a file being cut off, in seconds.

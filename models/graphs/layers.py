@@ -10,8 +10,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from susurrus.models.graph_builder import MICROSOFT, Graph
-from susurrus.models.quantization import block_size, quantize_blocks, quantize_rows
+from susurrus.models.graphs.builder import MICROSOFT, Graph
+from susurrus.models.graphs.quantization import block_size, quantize_blocks, quantize_rows
 
 FloatArray = NDArray[np.float32]
 

@@ -9,9 +9,9 @@ import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from susurrus.models.checkpoint import Checkpoint, Loader, dimensions_of
+from susurrus.models.checkpoints.checkpoint import Checkpoint, Loader, dimensions_of
+from susurrus.models.checkpoints.mapped_files import JoinedFiles, TensorEntry
 from susurrus.models.errors import ModelError
-from susurrus.models.mapped_files import JoinedFiles, TensorEntry
 
 _VERSION = 6
 _SPEC = "WhisperSpec"

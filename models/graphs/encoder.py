@@ -7,11 +7,11 @@ ConvInteger, which mobile builds of ONNX Runtime lack.
 
 import numpy as np
 
-from susurrus.models.checkpoint import Checkpoint
-from susurrus.models.contract import cross_attention_contract, encoder_contract
-from susurrus.models.graph_builder import MICROSOFT, Graph, WeightsFile
-from susurrus.models.layers import FloatArray, FloatLayers, Layers
-from susurrus.models.smoothing import Affine, Calibration, EncoderLayer, read_layer, smooth_layer
+from susurrus.models.checkpoints.checkpoint import Checkpoint
+from susurrus.models.graphs.builder import MICROSOFT, Graph, WeightsFile
+from susurrus.models.graphs.contract import cross_attention_contract, encoder_contract
+from susurrus.models.graphs.layers import FloatArray, FloatLayers, Layers
+from susurrus.models.graphs.smoothing import Affine, Calibration, EncoderLayer, read_layer, smooth_layer
 
 EPSILON = 1e-5  # of every LayerNorm in Whisper
 _END = int(np.iinfo(np.int64).max)  # ONNX's "to the end" of a slice

@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from susurrus.models.errors import ModelError
-from susurrus.models.manifest import PRECISIONS, Manifest, Progress, describe, sync_folder, write_manifest
-from susurrus.models.places import VARIABLE, Kind, State, examine
-from susurrus.models.sources import Weights, find_weights, is_weights, known_models
+from susurrus.models.provisioning.manifest import PRECISIONS, Manifest, Progress, describe, sync_folder, write_manifest
+from susurrus.models.provisioning.places import VARIABLE, Kind, State, examine
+from susurrus.models.provisioning.sources import Weights, find_weights, is_weights, known_models
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,8 +176,8 @@ def build(weights: Weights, directory: Path, name: str, precisions: Sequence[str
         ModelError: If the weights are no Whisper checkpoint.
         OSError: If the directory cannot be written.
     """
-    from susurrus.models.build import build_model  # noqa: PLC0415  # onnx, only when something is built
-    from susurrus.models.weights import SourceFiles, open_checkpoint  # noqa: PLC0415
+    from susurrus.models.checkpoints.files import SourceFiles, open_checkpoint  # noqa: PLC0415
+    from susurrus.models.graphs.build import build_model  # noqa: PLC0415  # onnx, only when something is built
 
     def report(_what: str, fraction: float) -> None:
         progress(f"building {name}", round(fraction * 1000), 1000)

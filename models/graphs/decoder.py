@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from susurrus.models.checkpoint import Checkpoint
+from susurrus.models.checkpoints.checkpoint import Checkpoint
 from susurrus.models.config import Dimensions
-from susurrus.models.contract import cross_cache, decoder_contract, self_cache, self_test_contract
-from susurrus.models.encoder_graph import layer_norm, linear
-from susurrus.models.graph_builder import MICROSOFT, Graph, WeightsFile
-from susurrus.models.layers import Layers
-from susurrus.models.smoothing import Affine
+from susurrus.models.graphs.builder import MICROSOFT, Graph, WeightsFile
+from susurrus.models.graphs.contract import cross_cache, decoder_contract, self_cache, self_test_contract
+from susurrus.models.graphs.encoder import layer_norm, linear
+from susurrus.models.graphs.layers import Layers
+from susurrus.models.graphs.smoothing import Affine
 
 _EMPTY = "empty"  # the keys and values that every cross-attention over a cache is called with
 

@@ -8,9 +8,9 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from susurrus.models.checkpoints.mapped_files import FloatArray
 from susurrus.models.config import Dimensions
 from susurrus.models.errors import ModelError
-from susurrus.models.mapped_files import FloatArray
 
 Loader = Callable[[], FloatArray]
 

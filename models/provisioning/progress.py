@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
-from susurrus.models.manifest import Progress
+from susurrus.models.provisioning.manifest import Progress
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars

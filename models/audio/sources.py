@@ -19,9 +19,7 @@ FIFO_SECONDS = 5.0
 
 def shown_name(name: str | Path) -> str:
     r"""A file's name for a message of one line: what does not print is escaped, as `\n`."""
-    return "".join(
-        char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in str(name)
-    )
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in str(name))
 
 
 class ByteStream(io.RawIOBase):
@@ -60,9 +58,7 @@ class ByteStream(io.RawIOBase):
             return data
         data = self._read(size)
         if not isinstance(data, bytes):
-            raise AudioError(
-                f"a stream that gives {type(data).__name__}, not bytes: open it as blocking binary"
-            )
+            raise AudioError(f"a stream that gives {type(data).__name__}, not bytes: open it as blocking binary")
         return data
 
     def read_exactly(self, size: int) -> bytes:
@@ -168,9 +164,7 @@ def _open_descriptor(descriptor: int, name: str) -> ByteStream:
 def _open_fifo(descriptor: int, name: str) -> ByteStream:
     data = _await_writer(descriptor, time.monotonic() + FIFO_SECONDS)
     if data is None:
-        raise AudioError(
-            f"{name}: a named pipe that nobody writes to: start its writer first, or name a file"
-        )
+        raise AudioError(f"{name}: a named pipe that nobody writes to: start its writer first, or name a file")
     os.set_blocking(descriptor, True)
     stream = ByteStream(io.FileIO(descriptor), owned=True)
     stream.push_back(data)

@@ -12,8 +12,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from susurrus.models.errors import ModelError
-from susurrus.models.hub import cached_file, download
-from susurrus.models.manifest import Damage, FileRecord, Progress, hash_stream
+from susurrus.models.provisioning.hub import cached_file, download
+from susurrus.models.provisioning.manifest import Damage, FileRecord, Progress, hash_stream
 
 PINNED = Path(__file__).with_name("manifest.json")
 """The known models' files, with sizes and hashes."""

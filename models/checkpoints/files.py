@@ -5,10 +5,10 @@ from functools import partial
 from pathlib import Path
 from typing import Self
 
-from susurrus.models.checkpoint import Checkpoint
-from susurrus.models.ctranslate2 import read_ctranslate2
+from susurrus.models.checkpoints.checkpoint import Checkpoint
+from susurrus.models.checkpoints.ctranslate2 import read_ctranslate2
+from susurrus.models.checkpoints.safetensors import read_safetensors
 from susurrus.models.errors import ModelError
-from susurrus.models.safetensors import read_safetensors
 
 __all__ = ["Checkpoint", "SourceFiles", "open_checkpoint"]
 

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from susurrus.models.audio_types import Broken, Decoded, Undecodable, block_frames, to_float
+from susurrus.models.audio.decoded import Broken, Decoded, Undecodable, block_frames, to_float
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
-    from susurrus.models.audio_input import ByteStream
+    from susurrus.models.audio.sources import ByteStream
 
 _PCM, _FLOAT, _ALAW, _MULAW, _EXTENSIBLE = 1, 3, 6, 7, 0xFFFE
 _GUID_TAIL = bytes.fromhex("000000001000800000aa00389b71")  # of every extensible format that has a plain tag

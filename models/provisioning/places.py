@@ -9,8 +9,8 @@ from enum import Enum
 from pathlib import Path
 
 from susurrus.models.errors import ModelError, OptionError
-from susurrus.models.manifest import BUILDER_VERSION, FILE_NAME, Manifest, Progress, no_progress, verify
-from susurrus.models.sources import known_models
+from susurrus.models.provisioning.manifest import BUILDER_VERSION, FILE_NAME, Manifest, Progress, no_progress, verify
+from susurrus.models.provisioning.sources import known_models
 
 VARIABLE = "SUSURRUS_MODELS"
 """Environment variable that names the folder of all models."""

@@ -17,7 +17,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
-from susurrus.models.contract import GRAPH_FORMAT, Contract, Specs, TensorSpec
+from susurrus.models.graphs.contract import GRAPH_FORMAT, Contract, Specs, TensorSpec
 
 MICROSOFT = "com.microsoft"
 OPSET = 20  # the first with Gelu

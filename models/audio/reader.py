@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, BinaryIO, Self
 
 import numpy as np
 
-from susurrus.models.audio_decoders import is_mpeg, open_pyav, open_soundfile
-from susurrus.models.audio_input import open_path, open_stream, shown_name
-from susurrus.models.audio_types import Broken, Decoded, Undecodable
-from susurrus.models.audio_wav import is_wav, open_wav
+from susurrus.models.audio.decoded import Broken, Decoded, Undecodable
+from susurrus.models.audio.decoders import is_mpeg, open_pyav, open_soundfile
+from susurrus.models.audio.sources import open_path, open_stream, shown_name
+from susurrus.models.audio.wav import is_wav, open_wav
 from susurrus.models.errors import AudioError
 
 if TYPE_CHECKING:

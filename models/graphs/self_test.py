@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from susurrus.models.contract import Contract
+from susurrus.models.graphs.contract import Contract
 
 FloatArray = NDArray[np.float32]
 Arrays = Mapping[str, NDArray[Any]]

@@ -17,7 +17,7 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
-from susurrus.models.checkpoint import ENCODER_LINEARS, Checkpoint
+from susurrus.models.checkpoints.checkpoint import ENCODER_LINEARS, Checkpoint
 from susurrus.models.errors import ModelError
 
 FloatArray = NDArray[np.float32]
@@ -131,7 +131,7 @@ def load_calibration(name: str) -> Calibration | None:
     """Reads the calibration vectors of a known model, `calibration/<name>.npz` in this package; None without one."""
     if Path(name).name != name:  # no path out of the folder
         return None
-    resource = resources.files("susurrus.models").joinpath("calibration", f"{name}.npz")
+    resource = resources.files("susurrus.models.graphs").joinpath("calibration", f"{name}.npz")
     return read_calibration(resource.read_bytes(), str(resource)) if resource.is_file() else None
 
 

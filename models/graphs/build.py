@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from susurrus.models.checkpoint import Checkpoint
+from susurrus.models.checkpoints.checkpoint import Checkpoint
+from susurrus.models.checkpoints.files import SourceFiles
 from susurrus.models.config import (
     MODEL_FILE,
     TIMESTAMPS,
@@ -19,19 +20,17 @@ from susurrus.models.config import (
     ModelConfig,
     read_vocabulary,
 )
-from susurrus.models.decoder_graph import decoder_graph, self_test_graph
-from susurrus.models.encoder_graph import cross_attention_graph, encoder_graph
 from susurrus.models.errors import ModelError, OptionError
-from susurrus.models.graph_builder import Graph, WeightsFile, write_whole
-from susurrus.models.layers import BlockInt8Layers, DynamicInt8Layers, FloatLayers, Layers
+from susurrus.models.graphs.builder import Graph, WeightsFile, write_whole
+from susurrus.models.graphs.decoder import decoder_graph, self_test_graph
+from susurrus.models.graphs.encoder import cross_attention_graph, encoder_graph
+from susurrus.models.graphs.layers import BlockInt8Layers, DynamicInt8Layers, FloatLayers, Layers
+from susurrus.models.graphs.smoothing import Calibration, calibration_fits, load_calibration
 from susurrus.models.mel import FILTERS_FILE, slaney_filters
-from susurrus.models.smoothing import Calibration, calibration_fits, load_calibration
-from susurrus.models.weights import SourceFiles
 
 __all__ = ["PRECISIONS", "Precision", "SourceFiles", "build_model"]
 
 WEIGHTS_FILE = "weights.bin"
-TOKENIZER_FILE = "tokenizer.json"
 
 Progress = Callable[[str, float], None]
 """Called as (what is being done, fraction done in all)."""
@@ -145,7 +144,6 @@ def _write_small_files(checkpoint: Checkpoint, files: SourceFiles, directory: Pa
     n_vocab = checkpoint.dimensions.n_vocab
     config = ModelConfig.from_source(name, checkpoint.dimensions, files.config.parent)
     write_whole(directory / VOCABULARY_FILE, "".join(f"{token}\n" for token in _vocabulary(files, n_vocab)).encode())
-    write_whole(directory / TOKENIZER_FILE, files.tokenizer.read_bytes())
     write_whole(directory / FILTERS_FILE, _filters(config.audio).encode())
     write_whole(directory / MODEL_FILE, config.to_json().encode())
 
