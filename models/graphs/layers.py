@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from susurrus.models.graphs.builder import MICROSOFT, Graph
-from susurrus.models.graphs.quantization import block_size, quantize_blocks, quantize_rows
+from susurrus.models.graphs.quantization import EMBEDDING_BLOCK, LAYER_BLOCK, block_size, quantize_blocks, quantize_rows
 
 FloatArray = NDArray[np.float32]
 
@@ -77,11 +77,12 @@ class BlockInt8Layers:
 
     def linear(self, graph: Graph, x: str, name: str, weight: FloatArray, bias: FloatArray) -> str:
         """See `Layers`."""
-        return _block_product(graph, x, name, weight, prefix=name, bias=graph.tensor(f"{name}/bias", bias))
+        stored_bias = graph.tensor(f"{name}/bias", bias)
+        return _block_product(graph, x, name, weight, prefix=name, most=LAYER_BLOCK, bias=stored_bias)
 
     def embed(self, graph: Graph, ids: str, name: str, weight: FloatArray) -> str:
         """See `Layers`."""
-        block = block_size(weight.shape[1])
+        block = block_size(weight.shape[1], EMBEDDING_BLOCK)
         stored, scales = quantize_blocks(weight, block)
         rows = graph.tensor("embeddings/rows", stored.reshape(weight.shape))
         inputs = [rows, ids, graph.tensor("embeddings/scale", scales)]
@@ -90,12 +91,14 @@ class BlockInt8Layers:
 
     def project(self, graph: Graph, x: str, name: str, weight: FloatArray) -> str:
         """See `Layers`."""
-        return _block_product(graph, x, name, weight, prefix="embeddings")
+        return _block_product(graph, x, name, weight, prefix="embeddings", most=EMBEDDING_BLOCK)
 
 
-def _block_product(graph: Graph, x: str, name: str, weight: FloatArray, *, prefix: str, bias: str = "") -> str:
+def _block_product(
+    graph: Graph, x: str, name: str, weight: FloatArray, *, prefix: str, most: int, bias: str = ""
+) -> str:
     n_outputs, n_inputs = weight.shape
-    block = block_size(n_inputs)
+    block = block_size(n_inputs, most)
     stored, scales = quantize_blocks(weight, block)
     weights = [graph.tensor(f"{prefix}/weight", stored), graph.tensor(f"{prefix}/scale", scales)]
     inputs = [x, *weights, *(["", "", bias] if bias else [])]

@@ -10,7 +10,11 @@ from susurrus.models.errors import ModelError
 
 FloatArray = NDArray[np.float32]
 
-BLOCK = 128  # inputs that share one scale in block quantization: faster than 32 and 64, not measurably worse
+# Inputs that share one scale in block quantization. The operators quantize activations by the same blocks, so smaller
+# ones are more exact: of 130 transcripts of speech, decoding in blocks of 128, 64 and 32 changed 17, 10 and 8 against
+# float32. Each halving costs 1.5 MB for the embedding and 0.7 MB for the layers of Base.
+EMBEDDING_BLOCK = 64
+LAYER_BLOCK = 32
 _MIN_BLOCK = 16  # of MatMulNBits and GatherBlockQuantized
 _LARGEST = 127
 
@@ -43,13 +47,13 @@ def quantize_blocks(weight: FloatArray, block: int) -> tuple[NDArray[np.uint8], 
     return (np.rint(blocks / scales[:, :, None]) + 128).astype(np.uint8), scales
 
 
-def block_size(n_inputs: int) -> int:
-    """The largest power of two up to `BLOCK` that divides `n_inputs`.
+def block_size(n_inputs: int, most: int) -> int:
+    """The largest power of two up to `most` that divides `n_inputs`.
 
     Raises:
         ModelError: It is smaller than the operators take.
     """
-    block = min(BLOCK, n_inputs & -n_inputs)
+    block = min(most, n_inputs & -n_inputs)
     if block < _MIN_BLOCK:
         raise ModelError(f"a width of {n_inputs} is no multiple of {_MIN_BLOCK}: use --precision float32")
     return block

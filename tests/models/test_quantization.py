@@ -16,7 +16,7 @@ from susurrus.models.calibrate import calibrate, main
 from susurrus.models.checkpoints.ctranslate2 import read_ctranslate2
 from susurrus.models.checkpoints.files import SourceFiles, open_checkpoint
 from susurrus.models.errors import ModelError
-from susurrus.models.graphs.quantization import BLOCK, block_size, quantize_blocks, quantize_rows
+from susurrus.models.graphs.quantization import block_size, quantize_blocks, quantize_rows
 from susurrus.models.graphs.smoothing import (
     OUTLIERS,
     EncoderLayer,
@@ -76,13 +76,13 @@ def test_zero_stays_zero_exactly() -> None:
 
 @pytest.mark.parametrize(("width", "block"), [(512, 128), (384, 128), (1280, 128), (96, 32), (64, 64), (48, 16)])
 def test_the_block_divides_the_width(width: int, block: int) -> None:
-    assert block_size(width) == block
-    assert block <= BLOCK
+    assert block_size(width, 128) == block
+    assert block_size(width, 32) == min(block, 32)
 
 
 def test_a_width_that_the_operators_cannot_take_is_refused_with_the_way_out() -> None:
     with pytest.raises(ModelError, match="--precision float32"):
-        block_size(72)
+        block_size(72, 32)
 
 
 def test_smoothing_makes_channels_alike_without_changing_the_mean() -> None:
