@@ -46,7 +46,6 @@ FORMATS = {  # name: (WAV flavour, sample format, Hz, channels)
     "s32-6ch-48000": ("WAV", "PCM_32", 48000, 6),
     "f32-8ch-96000": ("WAV", "FLOAT", 96000, 8),
     "extensible-s24-192000": ("WAVEX", "PCM_24", 192000, 2),
-    "f64-22050": ("WAV", "DOUBLE", 22050, 1),
     "s16-8000": ("WAV", "PCM_16", 8000, 1),
 }
 
@@ -200,7 +199,7 @@ def test_a_terminal_as_standard_input_is_refused_at_once(cli: Cli) -> None:
 def test_files_with_awkward_names_are_opened_and_named_as_they_are(
     cli: Cli, base: Path, tmp_path: Path, six: Path
 ) -> None:
-    names = ["にっぽん é.wav", "two\nlines.wav", "-dash.wav", "x" * 246 + ".wav", "e\u0301.wav", "%s {0} [b].wav"]
+    names = ["にっぽん é e\u0301.wav", "two\nlines.wav", "-dash %s {0} [b].wav", "x" * 246 + ".wav"]
     for name in names:
         (tmp_path / name).write_bytes(six.read_bytes())
     model = tmp_path / "модель"
