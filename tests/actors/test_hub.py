@@ -329,7 +329,7 @@ def test_a_late_joiner_gets_the_state_of_every_job(house: House) -> None:
     house.start_line()
     client, first, second = house.actor("client"), submit(), submit()
     client.say(first, second)
-    settle(client)
+    assert house.actors["frontend"].hear(Submit).job == first.job
     house.actors["frontend"].say(started(first.job), window(first.job, 0), window(first.job, 1))
     settle(house.actors["frontend"])
     house.actors["decoder"].say(segment(first.job, 0), partial(first.job, 1, " so far"))
