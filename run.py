@@ -14,6 +14,7 @@ if __name__ == "__main__" or os.path.basename(sys.argv[0]) in ("susurrus", "susu
     signal.signal(signal.SIGINT, lambda *_: os._exit(130))
 
 import argparse
+from collections import deque
 from pathlib import Path
 from types import FrameType
 
@@ -46,6 +47,7 @@ EXIT_BY_REASON = {"model": exits.MODEL, "output_closed": exits.OUTPUT_CLOSED}
 EXIT_BY_WEIGHT = (exits.OK, exits.DAMAGED, exits.INPUT, exits.PIPELINE)
 NEWEST = "newest"
 STDIN = "-"
+SUBMITTED_AHEAD = 16  # jobs: the frontend reads ahead, and the hub's queue is for everybody
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -130,7 +132,7 @@ def _transcribe(arguments: argparse.Namespace) -> int:
         precision=arguments.precision,
         threads=arguments.threads,
         console=Command("console", tuple(_console_arguments(arguments)), owns_terminal=True),
-        audio_fd=_audio_fd() if "-" in arguments.wav else None,
+        audio_fd=_audio_fd() if STDIN in arguments.wav else None,
         child_arguments=log_arguments(arguments),
     )
     signals = Signals(pipeline)
@@ -150,12 +152,14 @@ def _transcribe(arguments: argparse.Namespace) -> int:
 def _submit_and_wait(pipeline: Pipeline, sources: list[str], options: TranscribeOptions) -> int:
     """Exit code of the batch: one bad input does not keep the others from being transcribed."""
     codes = set()
+    waiting, open_jobs = deque(sources), 0
     with pipeline.client() as client:
-        for source in sources:
-            path = source if source == STDIN else str(Path(source).absolute())
-            client.submit(path, name=source, options=options)
-        open_jobs = len(sources)
-        while open_jobs:
+        while waiting or open_jobs:
+            while waiting and open_jobs < SUBMITTED_AHEAD:
+                source = waiting.popleft()
+                path = source if source == STDIN else str(Path(source).absolute())
+                client.submit(path, name=source, options=options)
+                open_jobs += 1
             event = client.receive()
             if isinstance(event, TerminalEvent):
                 open_jobs -= 1
