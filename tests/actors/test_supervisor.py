@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from shlex import quote
 
 import pytest
 
@@ -23,6 +24,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="the end o
 HOST = """
 import os, signal, sys
 from pathlib import Path
+from shlex import quote
 from susurrus.actors.supervisor import Command, Supervisor
 
 supervisor = Supervisor(Path("nowhere"), lambda name, code: None, python=sys.argv[1])
@@ -35,7 +37,7 @@ while True:
     signal.pause()
 """
 
-CHILD = """#!{python}
+CHILD = """
 # Stands for the interpreter: an actor that has loaded nothing and works for ever.
 import os, signal, sys
 from susurrus.actors import lifeline
@@ -55,9 +57,9 @@ def interpreter(tmp_path: Path) -> Interpreter:
     """Writes what is run instead of Python: a script that ignores its arguments."""
 
     def write(before: str = "", told: int = 2, body: str | None = None) -> Path:
-        path = tmp_path / "python"
-        text = f"#!{sys.executable}\n{body}" if body else CHILD.format(python=sys.executable, before=before, told=told)
-        path.write_text(text)
+        path, program = tmp_path / "python", tmp_path / "child.py"
+        program.write_text(body or CHILD.format(before=before, told=told))
+        path.write_text(f'#!/bin/sh\nexec {quote(sys.executable)} {quote(str(program))} "$@"\n')
         path.chmod(0o700)
         return path
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import signal
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -63,22 +64,23 @@ def test_a_console_that_comes_after_done_shows_the_text_too(cli: Cli, austen: Pa
     teller.finish()
 
 
+LOOKS_NOWHERE = """
+import sys
+import susurrus.protocol.connection
+import susurrus.run
+susurrus.protocol.connection.candidates = lambda: []
+sys.exit(susurrus.run.main(sys.argv[1:]))
+"""
+
+
 def test_without_a_pipeline_attaching_is_refused_in_one_line(cli: Cli, tmp_path: Path) -> None:
-    # The temporary folders hold no pipeline either: the shared one may have those of other people's runs.
-    refused = [
-        cli.start("--attach", env={"TMPDIR": str(tmp_path)}, command=_alone(cli)),
-        cli.start("--attach", tmp_path / "connection.json"),
-    ]
+    # Where pipelines are looked for there may be those of other people's runs.
+    alone = (sys.executable, "-c", LOOKS_NOWHERE)
+    refused = [cli.start("--attach", command=alone), cli.start("--attach", tmp_path / "connection.json")]
     for done in [running.finish() for running in refused]:
         assert (done.code, done.out) == (exits.PIPELINE, "")
         assert done.err.startswith("error: ")
         assert done.err.count("\n") == 1
-
-
-def _alone(cli: Cli) -> tuple[str, ...]:
-    """The command where /tmp is empty: in a mount namespace of its own."""
-    script = 'mount -t tmpfs none /tmp && exec "$0" "$@"'
-    return ("unshare", "-rm", "sh", "-c", script, *cli.command)
 
 
 def test_a_connection_file_that_others_could_read_or_of_a_dead_pipeline_is_refused(
