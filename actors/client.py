@@ -12,7 +12,7 @@ from typing import Self
 import zmq
 
 from susurrus.actors.io import Context, Wakeup, receive_all, wait_for
-from susurrus.actors.view import Change, TranscriptView
+from susurrus.actors.view import Change, JobEvent, TranscriptView
 from susurrus.protocol import (
     BadFrames,
     Cancel,
@@ -22,23 +22,18 @@ from susurrus.protocol import (
     HubLine,
     Identity,
     JobState,
-    Partial,
     Rejected,
     Segment,
     Snapshot,
     SnapshotRequest,
-    Started,
     Stopped,
     Submit,
     Subscriber,
     TerminalEvent,
     TranscribeOptions,
     Welcome,
-    Window,
     new_id,
 )
-
-JobEvent = Started | Window | Partial | Segment | TerminalEvent
 
 SILENCE_S = 3.0  # the hub beats every second: after this, look whether it lives
 UNWELCOMED_S = 0.2  # the same, while there was no Welcome yet: it takes milliseconds

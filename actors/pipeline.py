@@ -28,9 +28,10 @@ import zmq
 from numpy.typing import NDArray
 
 from susurrus.actors import exits
-from susurrus.actors.client import Client, JobEvent, PipelineError
+from susurrus.actors.client import Client, PipelineError
 from susurrus.actors.hub import LINE, Hub
 from susurrus.actors.supervisor import KILL, Command, Supervisor, describe_exit
+from susurrus.actors.view import JobEvent
 from susurrus.models.config import ModelConfig
 from susurrus.models.decoding import check_language, check_task
 from susurrus.models.errors import ModelError

@@ -196,7 +196,6 @@ class Decoder:
         """Allocates and binds the inputs for steps of `count` tokens."""
         self._ids = self._input("ids", (1, count), np.int64)
         self._positions = self._input("positions", (count,), np.int64)
-        self._tokens = count
 
     def _input(self, name: str, shape: tuple[int, ...], dtype: type[np.generic]) -> NDArray[Any]:
         array = np.zeros(shape, dtype)

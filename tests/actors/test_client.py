@@ -12,7 +12,8 @@ import pytest
 from susurrus.actors import client as client_module
 from susurrus.actors import hub as hub_module
 from susurrus.actors import ledger as ledger_module
-from susurrus.actors.client import Client, JobEvent, PipelineError
+from susurrus.actors.client import Client, PipelineError
+from susurrus.actors.view import JobEvent
 from susurrus.protocol import (
     Accepted,
     Beat,

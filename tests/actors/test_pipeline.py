@@ -27,8 +27,8 @@ import pytest
 import soundfile
 
 from susurrus.actors import Client, Pipeline, PipelineError
-from susurrus.actors.client import JobEvent
 from susurrus.actors.hub import LINE
+from susurrus.actors.view import JobEvent
 from susurrus.models import ModelError, OptionError, Whisper
 from susurrus.protocol import (
     Cancelled,
