@@ -43,9 +43,17 @@ class Terminal:
         os.close(self.theirs)
         return run
 
-    def press(self, keys: str) -> None:
-        """Type."""
-        os.write(self._ours, keys.encode())
+    def press_ctrl_c(self) -> None:
+        """Type it and draw until it is echoed.
+
+        The kernel throws away what was written and not yet read when it takes the key: that must not be later output.
+        As nobody's controlling terminal it sends no signal.
+        """
+        os.write(self._ours, b"\x03")
+        data = b""
+        while b"^C" not in data:
+            data = os.read(self._ours, 65536)
+            self._stream.feed(data)
 
     def watch(self, until: Callable[[list[str]], bool] = lambda _rows: False) -> list[str]:
         """Draw what comes until a frame is wanted or nobody writes any more; return the last frame."""
@@ -114,7 +122,7 @@ def test_ctrl_c_leaves_the_text_so_far_and_one_line(cli: Cli, long_wav: Path) ->
     terminal = Terminal(80)
     run = terminal.start(cli, "--wav", long_wav)
     terminal.watch(until=lambda frame: "country" in words(frame))
-    terminal.press("\x03")  # shown as ^C; as nobody's controlling terminal it sends no signal
+    terminal.press_ctrl_c()
     run.signal(signal.SIGINT, group=True)
     last = terminal.watch()
     assert run.finish().code == exits.INTERRUPTED
