@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MAJOR = 1
-MINOR = 0
+MINOR = 1
 VERSION = f"{MAJOR}.{MINOR}"
 """Version of the protocol; the package has its own."""
 TAG_NAME = b"SUSU"
@@ -270,8 +270,7 @@ def _decode_message(header: Header, fields: dict[str, Any], frames: Sequence[Fra
     body = _unpack_map(frames[2], "bad_body")
     try:
         values |= unpack_fields(plan.body, body)
-        if len(body) > len(plan.body):
-            refuse_deep(body[name] for name in body.keys() - values.keys())
+        refuse_deep(body[name] for name in body.keys() - values.keys())
     except RefusedError as error:
         raise ProtocolError("bad_body", f"{header.type}: {error}") from None
     return plan.message(**values, **_unpack_arrays(plan, fields.get("arrays", []), frames[3:]))

@@ -17,13 +17,18 @@ Who says what to whom:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import ClassVar
+from dataclasses import MISSING, dataclass, field
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 Float32Array = NDArray[np.float32]
+
+
+def _since(minor: int, default: Any = MISSING, **factory: Any) -> Any:
+    """A field that came with a minor version of the protocol: from an older peer it has its default."""
+    return field(default=default, metadata={"since": minor}, **factory)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +46,71 @@ class TranscribeOptions:
     """What the user asked of one job."""
 
     language: str | None = None
-    """Whisper language code such as `en`; None lets the decoder detect it on the first window with speech."""
+    """Whisper language code such as `en`; None lets the decoder detect it on the first windows with speech."""
     task: str = "transcribe"
     """`transcribe` or `translate` (into English)."""
     prompt: str = ""
     """Text given to the decoder before every window, as if it had just been said."""
+    hotwords: str = _since(1, "")
+    """Words to expect, given before the prompt."""
+    multilingual: bool = _since(1, False)
+    """Detect the language of every window anew."""
+    timestamps: bool = _since(1, True)
+    """Let the model say when each cue starts and ends; without, a window is one cue."""
+    word_timestamps: bool = _since(1, False)
+    """Find the time of every word."""
+    condition_on_previous_text: bool = _since(1, False)
+    """Give the decoder the end of the text of the window before."""
+    beam_size: int = _since(1, 1)
+    """Hypotheses kept side by side at temperature 0."""
+    best_of: int = _since(1, 5)
+    """Samples drawn at every temperature above 0, of which the most probable is taken."""
+    temperatures: tuple[float, ...] = _since(1, (0.0, 0.2, 0.4, 0.6, 0.8, 1.0))
+    """Tried in order until the text is good enough."""
+    compression_ratio_threshold: float | None = _since(1, 2.4)
+    """Text that compresses better is decoded again; None never."""
+    logprob_threshold: float | None = _since(1, -1.0)
+    """Text with a lower mean log-probability is decoded again; None never."""
+    no_speech_threshold: float | None = _since(1, 0.6)
+    """A window at least so probably without speech, and below `logprob_threshold`, has no text; None asks nothing."""
+    no_repeat_ngram_size: int = _since(1, 0)
+    """No sequence of so many tokens comes twice in a window; 0 allows it."""
+    vad: bool = _since(1, True)
+    """Send only windows in which a voice activity detector hears speech to the encoder."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A stretch of the recording."""
+
+    start: float
+    end: float
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """One word with the marks that stick to it."""
+
+    start: float
+    end: float
+    text: str
+    """The words of a cue join to its text: the space before a word is part of it."""
+    probability: float
+    """Mean probability of its tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cue:
+    """A timed piece of a window's text, what subtitles show at once."""
+
+    start: float
+    end: float
+    text: str
+    """The cues of a segment join to its text."""
+    tokens: tuple[int, ...]
+    """Text tokens, timestamps left out."""
+    words: tuple[Word, ...]
+    """Empty unless word times were asked for."""
 
 
 class Message:
@@ -219,7 +284,7 @@ class Window(Message):
     start: float
     end: float
     speech: bool
-    """False: digital silence, which is not sent to the encoder and commits as empty text."""
+    """False: nobody speaks; the window is not sent to the encoder and commits as empty text."""
     seq: int = 0
     """Set by the hub when it publishes the event."""
 
@@ -260,6 +325,8 @@ class Features(Message):
     """Value of every log-mel frame behind the last one of `mel`: what silence gives in this window."""
     mel: Float32Array
     """(n_mels, n_frames) float32, n_frames <= 3000: only the frames that hold audio."""
+    speech: tuple[Span, ...] = _since(1, ())
+    """Where in the window somebody speaks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,6 +344,8 @@ class HiddenStates(Message):
     """Seconds the encoder session ran."""
     states: Float32Array
     """(n_audio_ctx, n_audio_state) float32."""
+    speech: tuple[Span, ...] = _since(1, ())
+    """Where in the window somebody speaks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,11 +361,14 @@ class Partial(Message):
     text: str
     """Whole characters only."""
     stable: int
-    """`text[:stable]` begins every later Partial of this attempt and its Segment."""
+    """`text[:stable]` begins every later Partial of this attempt with the same temperature; and its Segment, unless the
+    window is decoded again at a higher one because the text was not good enough."""
     tokens: tuple[int, ...]
     """Token ids behind `text`, without the prompt."""
     seq: int = 0
     """Number of the event within the job, given by the hub; starts at 1 and never skips."""
+    temperature: float = _since(1, 0.0)
+    """At which it is sampled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,6 +393,22 @@ class Segment(Message):
     decoder_s: float
     """Seconds of work; encoder_s and decoder_s are 0 for windows without speech."""
     seq: int = 0
+    cues: tuple[Cue, ...] = _since(1, ())
+    """The timed pieces of the text."""
+    speech: tuple[Span, ...] = _since(1, ())
+    """Where in the window somebody speaks."""
+    language_probabilities: dict[str, float] = _since(1, default_factory=dict)  # noqa: RUF009 - it is a `field`
+    """The most probable languages of what was heard so far, as code -> probability."""
+    temperature: float = _since(1, 0.0)
+    """At which the text was sampled: above 0 when cooler tries were not good enough."""
+    avg_logprob: float = _since(1, 0.0)
+    """Mean log-probability of the sampled tokens."""
+    compression_ratio: float = _since(1, 0.0)
+    """Bytes of the text over its compressed bytes: high for text that repeats itself."""
+    no_speech_prob: float = _since(1, 0.0)
+    """The model's probability that nobody speaks in the window."""
+    warnings: tuple[str, ...] = _since(1, ())
+    """One sentence each: prompt cut to fit, language doubtful."""
 
 
 # --- the end of a job ------------------------------------------------------------------------------------------
@@ -343,6 +431,12 @@ class Done(Message):
     complete: bool
     """False: the audio is damaged, and `text` is what its good part says."""
     warnings: tuple[str, ...]
+    language_probabilities: dict[str, float] = _since(1, default_factory=dict)  # noqa: RUF009 - it is a `field`
+    """The most probable languages, as code -> probability."""
+    speech_s: float = _since(1, 0.0)
+    """Seconds in which somebody speaks."""
+    coverage: float = _since(1, 1.0)
+    """Share of those that lie within cues; 1.0 without speech."""
 
 
 @dataclass(frozen=True, slots=True)

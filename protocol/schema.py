@@ -49,6 +49,8 @@ class Field:
     name: str
     pack: Callable[[Any], Any]
     unpack: Callable[[Any], Any]
+    default: Callable[[], Any] | None = None
+    """Makes the value of a field that a later minor version added, when an older peer does not send it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +92,11 @@ def fields_of(declaration: type, *, without: AbstractSet[str] = frozenset()) -> 
     Raises:
         TypeError: The declaration has a type that cannot travel.
     """
+    defaults = {field.name: _default(field) for field in dataclasses.fields(declaration)}
     return tuple(
         Field(name, _identifier_or_empty, _identifier_or_empty)
         if (declaration.__name__, name) in MAY_BE_EMPTY
-        else Field(name, *_converters(hint))
+        else Field(name, *_converters(hint), defaults[name])
         for name, hint in _hints(declaration).items()
         if name not in without
     )
@@ -127,7 +130,8 @@ def unpack_fields(fields: tuple[Field, ...], packed: dict[str, Any]) -> dict[str
     try:
         for field in fields:
             name = field.name
-            values[name] = field.unpack(packed.get(name, _MISSING))
+            absent = field.default is not None and name not in packed
+            values[name] = field.default() if absent else field.unpack(packed.get(name, _MISSING))
     except RefusedError as error:
         if name not in packed:
             raise RefusedError(f"{name}: missing") from None
@@ -159,6 +163,15 @@ def _hints(declaration: type) -> dict[str, Any]:
     """Name and resolved hint of every field, in order."""
     hints = typing.get_type_hints(declaration)
     return {field.name: hints[field.name] for field in dataclasses.fields(declaration)}
+
+
+def _default(field: dataclasses.Field[Any]) -> Callable[[], Any] | None:
+    """Makes the default of a field that came with a minor version; None for one that has always been there."""
+    if "since" not in field.metadata:
+        return None
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory
+    return lambda: field.default
 
 
 def _array_dtype(hint: Any) -> str | None:
@@ -232,8 +245,7 @@ def _nested(declaration: type) -> tuple[Callable[[Any], Any], Callable[[Any], An
         if type(value) is not dict:
             raise RefusedError(f"a map expected, not {type(value).__name__}")
         values = unpack_fields(fields, value)
-        if len(value) > len(values):
-            refuse_deep(value[name] for name in value.keys() - values.keys())
+        refuse_deep(value[name] for name in value.keys() - values.keys())
         return declaration(**values)
 
     return pack, unpack

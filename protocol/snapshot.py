@@ -10,17 +10,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from susurrus.protocol.codec import MAX_TEXT_BODY_BYTES, body_size
-from susurrus.protocol.messages import JobState, Snapshot
+from susurrus.protocol.messages import JobState, Segment, Snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 
 def fit_snapshot(snapshot: Snapshot) -> Snapshot:
     """The snapshot, or as much of it as can be sent.
 
-    Left out first are the segments' token ids, then the segments of finished jobs (their `end` has the text),
-    then finished jobs from the first on, then segments of the others from the first on, at last those jobs.
+    Left out first are the segments' token ids, then their cues, then the segments of finished jobs (their `end` has
+    the text), then finished jobs from the first on, then segments of the others from the first on, at last those jobs.
 
     Args:
         snapshot: Jobs in the order they were submitted.
@@ -32,6 +32,8 @@ def fit_snapshot(snapshot: Snapshot) -> Snapshot:
 def _smaller_and_smaller(snapshot: Snapshot) -> Iterator[Snapshot]:
     yield snapshot
     jobs = [_without_tokens(job) for job in snapshot.jobs]
+    yield Snapshot(tuple(jobs))
+    jobs = [_without_cues(job) for job in jobs]
     yield Snapshot(tuple(jobs))
     jobs = [replace(job, segments=()) if job.end is not None else job for job in jobs]
     yield Snapshot(tuple(jobs))
@@ -47,4 +49,15 @@ def _smaller_and_smaller(snapshot: Snapshot) -> Iterator[Snapshot]:
 
 
 def _without_tokens(job: JobState) -> JobState:
-    return replace(job, segments=tuple(replace(segment, tokens=()) for segment in job.segments))
+    return _with_segments(
+        job,
+        lambda segment: replace(segment, tokens=(), cues=tuple(replace(cue, tokens=()) for cue in segment.cues)),
+    )
+
+
+def _without_cues(job: JobState) -> JobState:
+    return _with_segments(job, lambda segment: replace(segment, cues=(), speech=(), language_probabilities={}))
+
+
+def _with_segments(job: JobState, change: Callable[[Segment], Segment]) -> JobState:
+    return replace(job, segments=tuple(map(change, job.segments)))

@@ -20,6 +20,7 @@ from susurrus.protocol import (
     Cancel,
     Cancelled,
     Credit,
+    Cue,
     Done,
     Downstream,
     Error,
@@ -40,6 +41,7 @@ from susurrus.protocol import (
     SendPort,
     Snapshot,
     SnapshotRequest,
+    Span,
     Started,
     Stop,
     Stopped,
@@ -48,6 +50,7 @@ from susurrus.protocol import (
     Transport,
     Welcome,
     Window,
+    Word,
     encode,
 )
 
@@ -56,11 +59,45 @@ if TYPE_CHECKING:
 
 JOB = bytes(range(16))
 INSTANCE = bytes(range(0xF0, 0x100))
-OPTIONS = TranscribeOptions(language="de", task="translate", prompt="Grüße, 世界")
+OPTIONS = TranscribeOptions(
+    language="de",
+    task="translate",
+    prompt="Grüße, 世界",
+    hotwords="Köln",
+    multilingual=True,
+    timestamps=False,
+    word_timestamps=True,
+    condition_on_previous_text=True,
+    beam_size=3,
+    best_of=2,
+    temperatures=(0.0, 0.5),
+    compression_ratio_threshold=None,
+    logprob_threshold=-1.5,
+    no_speech_threshold=0.75,
+    no_repeat_ngram_size=4,
+    vad=False,
+)
+SPEECH = (Span(30.25, 41.0), Span(42.5, 59.75))
+CUE = Cue(30.25, 31.0, "ask not", (1029, 406), (Word(30.25, 30.5, "ask", 0.75), Word(30.5, 31.0, " not", 0.5)))
 PORT = SendPort("ipc:///run/user/1000/susurrus-abcdefgh/encoder-f0f1f2f3", INSTANCE)
-PARTIAL = Partial(JOB, 2, 1, 60.0, 89.5, "And so, my fellow 🌍", 8, (400, 370, 11, 452, 7177), 9)
-SEGMENT = Segment(JOB, 1, 1, 30.0, 60.0, "ask not", (1029, 406), "en", 0.984375, False, 0.5, 0.25, 7)
-DONE = Done(JOB, 12, "ask not", "en", 0.984375, 89.5, {"encoder": 0.5, "total": 2.0}, False, ("damaged",))
+PARTIAL = Partial(JOB, 2, 1, 60.0, 89.5, "And so, my fellow 🌍", 8, (400, 370, 11, 452, 7177), 9, 0.25)
+SEGMENT = Segment(
+    *(JOB, 1, 1, 30.0, 60.0, "ask not", (1029, 406), "en", 0.984375, False, 0.5, 0.25, 7),
+    cues=(CUE,),
+    speech=SPEECH,
+    language_probabilities={"en": 0.984375, "de": 0.0078125},
+    temperature=0.25,
+    avg_logprob=-0.5,
+    compression_ratio=0.875,
+    no_speech_prob=0.125,
+    warnings=("prompt of 600 tokens cut to the last 223",),
+)
+DONE = Done(
+    *(JOB, 12, "ask not", "en", 0.984375, 89.5, {"encoder": 0.5, "total": 2.0}, False, ("damaged",)),
+    language_probabilities={"en": 0.984375},
+    speech_s=28.0,
+    coverage=0.5,
+)
 ALL = [
     Hello("encoder", "0.1.0", 4242),
     Ready("encoder", PORT, "base", 16000, 80, 2, 0.125),
@@ -78,8 +115,8 @@ ALL = [
     Started(JOB, 1, "talk.wav", 89.5),
     Window(JOB, 2, 1, 60.0, 89.5, True, 3),
     AudioEnd(JOB, 3, 89.5, 0.25, False, ("damaged after 80 s", "too quiet")),
-    Features(JOB, 2, 1, 60.0, 89.5, OPTIONS, -1.5, np.arange(6, dtype=np.float32).reshape(2, 3)),
-    HiddenStates(JOB, 2, 1, 60.0, 89.5, OPTIONS, 0.5, np.arange(8, dtype=np.float32).reshape(4, 2)),
+    Features(JOB, 2, 1, 60.0, 89.5, OPTIONS, -1.5, np.arange(6, dtype=np.float32).reshape(2, 3), SPEECH),
+    HiddenStates(JOB, 2, 1, 60.0, 89.5, OPTIONS, 0.5, np.arange(8, dtype=np.float32).reshape(4, 2), SPEECH),
     PARTIAL,
     SEGMENT,
     DONE,

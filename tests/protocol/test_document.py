@@ -14,12 +14,13 @@ import numpy as np
 import pytest
 
 import susurrus.protocol
-from susurrus.protocol import VERSION, JobState, SendPort, TranscribeOptions, codec, connection, ports
+from susurrus.protocol import VERSION, Cue, JobState, SendPort, Span, TranscribeOptions, Word, codec, connection, ports
 from susurrus.protocol.schema import HEADER_FIELDS, message_types
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = (ROOT / "docs" / "protocol.md").read_text(encoding="utf-8")
-TYPES = {**message_types(), "SendPort": SendPort, "TranscribeOptions": TranscribeOptions, "JobState": JobState}
+NESTED = (SendPort, TranscribeOptions, JobState, Span, Word, Cue)
+TYPES: dict[str, type] = {**message_types(), **{declaration.__name__: declaration for declaration in NESTED}}
 NAMES: dict[Any, str] = {str: "text", int: "int", float: "float", bool: "bool", bytes: "id", types.NoneType: "null"}
 
 

@@ -7,6 +7,7 @@ version.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import struct
 import time
@@ -39,6 +40,20 @@ def read_frames(path: Path) -> list[bytes]:
     return frames
 
 
+def as_sent(value: Any, minor: int) -> Any:
+    """A message as a peer of that minor version sent it: what came later has its default."""
+    if isinstance(value, tuple):
+        return tuple(as_sent(item, minor) for item in value)
+    if not dataclasses.is_dataclass(value) or isinstance(value, type):
+        return value
+    kept = {
+        field.name: as_sent(getattr(value, field.name), minor)
+        for field in dataclasses.fields(value)
+        if field.metadata.get("since", 0) <= minor
+    }
+    return type(value)(**kept)
+
+
 @pytest.fixture
 def golden_frames(monkeypatch: pytest.MonkeyPatch) -> Callable[[Message], list[bytes]]:
     """Frames as the golden files have them: nothing random, nothing of the clock."""
@@ -63,9 +78,10 @@ def test_the_golden_bytes_of_every_version_are_understood(
     path: Path, samples: dict[str, Message], plain: Callable[[Message], dict[str, Any]]
 ) -> None:
     received = decode(read_frames(path))
-    assert plain(received.message) == plain(samples[path.stem])
+    minor = received.header.minor
+    assert plain(received.message) == plain(as_sent(samples[path.stem], minor))
     assert (received.header.sender, received.header.parent, received.header.id) == ("tester", PARENT, ID)
-    assert f"{codec.MAJOR}.{received.header.minor}" == path.parent.name
+    assert f"{codec.MAJOR}.{minor}" == path.parent.name
 
 
 def test_every_type_of_this_version_has_golden_bytes_and_nothing_else_has() -> None:

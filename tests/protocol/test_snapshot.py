@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from susurrus.protocol import Done, JobState, Message, Segment, Snapshot, decode, encode, fit_snapshot, new_id
+from susurrus.protocol import (
+    Cue,
+    Done,
+    JobState,
+    Message,
+    Segment,
+    Snapshot,
+    Span,
+    decode,
+    encode,
+    fit_snapshot,
+    new_id,
+)
 from susurrus.protocol.codec import MAX_TEXT_BODY_BYTES, body_size
 
 TEXT = "and so my fellow americans ask not what your country can do for you " * 6  # about 30 s of speech
@@ -27,6 +39,9 @@ def job(minutes: int, *, done: bool) -> JobState:
             0.1,
             0.1,
             index + 1,
+            cues=tuple(Cue(float(i), i + 1.0, TEXT[:70], tuple(range(1000, 1010)), ()) for i in range(6)),
+            speech=(Span(0.0, 30.0),),
+            language_probabilities={"en": 1.0},
         )
         for index in range(2 * minutes)
     )
@@ -40,7 +55,15 @@ def sent(snapshot: Snapshot) -> Message:
 
 
 def without_tokens(state: JobState) -> JobState:
-    return replace(state, segments=tuple(replace(segment, tokens=()) for segment in state.segments))
+    def without(segment: Segment) -> Segment:
+        return replace(segment, tokens=(), cues=tuple(replace(cue, tokens=()) for cue in segment.cues))
+
+    return replace(state, segments=tuple(map(without, state.segments)))
+
+
+def without_cues(state: JobState) -> JobState:
+    bare = (replace(each, tokens=(), cues=(), speech=(), language_probabilities={}) for each in state.segments)
+    return replace(state, segments=tuple(bare))
 
 
 def test_a_snapshot_that_fits_is_left_alone(samples: dict[str, Message]) -> None:
@@ -50,10 +73,16 @@ def test_a_snapshot_that_fits_is_left_alone(samples: dict[str, Message]) -> None
     assert body_size(snapshot) == len(encode(snapshot, sender="hub", instance=new_id())[2])
 
 
-def test_twelve_hours_lose_their_token_ids_and_nothing_else() -> None:
-    running = job(12 * 60, done=False)
+def test_five_hours_lose_their_token_ids_and_nothing_else() -> None:
+    running = job(5 * 60, done=False)
     fitted = fit_snapshot(Snapshot((running,)))
     assert sent(fitted) == Snapshot((without_tokens(running),))
+
+
+def test_nine_hours_lose_their_cues_as_well() -> None:
+    running = job(9 * 60, done=False)
+    fitted = fit_snapshot(Snapshot((running,)))
+    assert sent(fitted) == Snapshot((without_cues(running),))
 
 
 def test_finished_jobs_lose_their_segments_before_their_text() -> None:
@@ -62,7 +91,7 @@ def test_finished_jobs_lose_their_segments_before_their_text() -> None:
     assert isinstance(fitted, Snapshot)
     assert [state.end for state in fitted.jobs] == [state.end for state in jobs]
     assert not any(state.segments for state in fitted.jobs[:-1])
-    assert fitted.jobs[-1] == without_tokens(jobs[-1])
+    assert fitted.jobs[-1] == without_cues(jobs[-1])
 
 
 def test_the_oldest_finished_jobs_go_before_anything_of_a_running_one() -> None:
@@ -71,7 +100,7 @@ def test_the_oldest_finished_jobs_go_before_anything_of_a_running_one() -> None:
     assert isinstance(fitted, Snapshot)
     assert 10 < len(fitted.jobs) < 33
     assert [state.job for state in fitted.jobs] == [state.job for state in jobs[-len(fitted.jobs) :]]
-    assert fitted.jobs[-1] == without_tokens(jobs[-1])
+    assert fitted.jobs[-1] == without_cues(jobs[-1])
 
 
 def test_a_whole_day_keeps_its_newest_segments() -> None:
@@ -80,7 +109,7 @@ def test_a_whole_day_keeps_its_newest_segments() -> None:
     assert body_size(fitted) <= MAX_TEXT_BODY_BYTES
     kept = fitted.jobs[0].segments
     assert kept
-    assert kept == without_tokens(running).segments[-len(kept) :]
+    assert kept == without_cues(running).segments[-len(kept) :]
 
 
 def test_a_thousand_queued_jobs_fit() -> None:
