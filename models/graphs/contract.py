@@ -3,12 +3,12 @@
 A free dimension has a name; B is the batch, S the tokens of one call, C the encoder positions of the window.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from susurrus.models.config import Dimensions
+from susurrus.models.config import Dimensions, ModelConfig
 
 GRAPH_FORMAT = "1"
 """Version of these contracts, stamped into the metadata of every graph."""
@@ -53,9 +53,10 @@ def cross_attention_contract(dimensions: Dimensions, *, quantized: bool) -> Cont
 
 
 def decoder_contract(dimensions: Dimensions, *, quantized_cross: bool) -> Contract:
-    """Appends S tokens to P cached ones.
+    """Appends S tokens to P cached ones, in B rows: hypotheses about the same window.
 
-    Inputs: `ids` [B, S]; `positions` [S], P to P + S - 1; `last_position` [B], P + S - 1; `length`, P + S; the caches.
+    Inputs: `ids` [B, S]; `positions` [S], P to P + S - 1; `last_position` [B], P + S - 1; `length`, P + S; the self
+    caches, a row each; the cross caches, which all rows share: there B is 1.
     Outputs: `logits` [B, 1, n_vocab] after the last token; `present_X` for every cache X that is to be bound to X's
     own memory: it is appended to (or, for the int8 cross cache, only handed through) in place.
     """
@@ -64,16 +65,45 @@ def decoder_contract(dimensions: Dimensions, *, quantized_cross: bool) -> Contra
         "positions": TensorSpec(np.int64, ("S",)),
         "last_position": TensorSpec(np.int32, ("B",)),
         "length": TensorSpec(np.int32, ()),
-        **(_cross_lengths() if quantized_cross else {}),
+        **(_cross_lengths(batch=1) if quantized_cross else {}),
     }
     outputs = {"logits": TensorSpec(np.float32, ("B", 1, dimensions.n_vocab))}
     for layer in range(dimensions.n_text_layer):
-        cross = cross_cache(dimensions, layer, quantized=quantized_cross)
+        cross = cross_cache(dimensions, layer, quantized=quantized_cross, batch=1)
         inputs |= self_cache(dimensions, layer) | cross
         outputs |= _present(self_cache(dimensions, layer))
         if quantized_cross:
             outputs |= _present(cross)
     return Contract(inputs, outputs)
+
+
+def alignment_contract(dimensions: Dimensions, heads: Sequence[tuple[int, int]], *, quantized_cross: bool) -> Contract:
+    """`attention` [B, heads, S, A]: how much each of S tokens looks at each of the first A encoder positions.
+
+    Inputs: `ids` [B, S]; `positions` [S], 0 to S - 1; `audio_length` [1], A; of the layers up to the last of the
+    (layer, head) pairs, the cross-attention caches. The softmax is over A: what comes after the audio has no part.
+    """
+    inputs = {
+        "ids": TensorSpec(np.int64, ("B", "S")),
+        "positions": TensorSpec(np.int64, ("S",)),
+        "audio_length": TensorSpec(np.int64, (1,)),
+    }
+    last = max(layer for layer, _ in heads)
+    for layer in range(last + 1):
+        cache = cross_cache(dimensions, layer, quantized=quantized_cross)
+        inputs |= {name: spec for name, spec in cache.items() if layer < last or "key" in name}
+    return Contract(inputs, {"attention": TensorSpec(np.float32, ("B", len(heads), "S", "A"))})
+
+
+def alignment_heads(config: ModelConfig) -> tuple[tuple[int, int], ...]:
+    """The (layer, head) pairs that word times are found from, in the order of their layers.
+
+    A model that names none, such as a fine-tuned one, takes every head of the upper half of its layers, as
+    openai-whisper does (`whisper/model.py`).
+    """
+    layers, heads = config.dimensions.n_text_layer, config.dimensions.n_text_head
+    upper = [(layer, head) for layer in range(layers // 2, layers) for head in range(heads)]
+    return tuple(sorted(config.alignment_heads or upper))
 
 
 def self_test_contract(dimensions: Dimensions) -> Contract:
@@ -89,23 +119,25 @@ def self_cache(dimensions: Dimensions, layer: int) -> dict[str, TensorSpec]:
     return {f"self_{kind}_{layer}": TensorSpec(np.float32, shape) for kind in ("key", "value")}
 
 
-def cross_cache(dimensions: Dimensions, layer: int, *, quantized: bool) -> dict[str, TensorSpec]:
+def cross_cache(
+    dimensions: Dimensions, layer: int, *, quantized: bool, batch: int | str = "B"
+) -> dict[str, TensorSpec]:
     """`cross_key_l` and `cross_value_l` [B, H, C, D / H].
 
     They are float32, or int8 and then also `cross_key_scale_l`, `cross_value_scale_l` float32 [1, H, 1, D / H]:
     a value is stored * scale.
     """
     heads, size = dimensions.n_text_head, dimensions.head_size
-    cache = TensorSpec(np.int8 if quantized else np.float32, ("B", heads, "C", size))
+    cache = TensorSpec(np.int8 if quantized else np.float32, (batch, heads, "C", size))
     specs = {f"cross_{kind}_{layer}": cache for kind in ("key", "value")}
     scale = TensorSpec(np.float32, (1, heads, 1, size))
     return specs | ({f"cross_{kind}_scale_{layer}": scale for kind in ("key", "value")} if quantized else {})
 
 
-def _cross_lengths() -> dict[str, TensorSpec]:
+def _cross_lengths(batch: int | str = "B") -> dict[str, TensorSpec]:
     """`cross_last_position` [B], C - 1, and `cross_length`, C."""
     return {
-        "cross_last_position": TensorSpec(np.int32, ("B",)),
+        "cross_last_position": TensorSpec(np.int32, (batch,)),
         "cross_length": TensorSpec(np.int32, ()),
     }
 

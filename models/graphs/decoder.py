@@ -4,9 +4,14 @@ The network is openai/whisper `whisper/model.py` (`TextDecoder`). Self-attention
 GroupQueryAttention, which appends to a cache of full length when `past` and `present` are bound to the same memory.
 Cross-attention reads an int8 cache through the same operator: the keys and values of the call itself are empty, so
 that everything attended to comes from the cache, and `causal=0` lets every token of a prompt see all of it.
+
+The rows of a batch are hypotheses about one window. Cross-attention takes them for one longer row, [1, B S, D], so that
+one copy of the window's keys and values serves them all: as order means nothing to it, the numbers are the same.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -25,19 +30,22 @@ def decoder_graph(checkpoint: Checkpoint, layers: Layers, weights: WeightsFile, 
     """Builds the decoder. Inputs and outputs: `contract.decoder_contract`."""
     dimensions = checkpoint.dimensions
     graph = Graph("decoder", decoder_contract(dimensions, quantized_cross=quantized_cross), weights)
-    builder = _DecoderLayers(graph, checkpoint, layers, dimensions, quantized_cross)
-    embedding = checkpoint.tensor("decoder/embeddings/weight")
-    table = graph.tensor("decoder/positions", checkpoint.tensor("decoder/position_encodings/encodings"))
-    embedded = layers.embed(graph, "ids", "embedded", embedding)
-    x = graph.node("Add", [embedded, graph.node("Gather", [table, "positions"], "encodings")], "positioned")
+    network = DecoderLayers(graph, checkpoint, layers)
+    x = network.embed()
+    shape, one_row = graph.node("Shape", [x], "shape"), graph.integers([1, -1, dimensions.n_text_state])
     if quantized_cross:
-        _add_empty(graph, x)
+        _add_empty(graph, graph.node("Reshape", [x, one_row], "one_row"))
+    cross_attention = _quantized_attention if quantized_cross else _float_attention
     for layer in range(dimensions.n_text_layer):
-        x = builder.add(layer, x)
+        x = network.self_attention(layer, x, partial(_cached_attention, graph, layer, dimensions))
+        name = f"decoder/layer_{layer}/attention"
+        query = graph.node("Reshape", [network.cross_query(layer, x), one_row], f"{name}/one_row")
+        cross_attention(graph, query, f"{name}/mixed", layer, dimensions)
+        x = network.after_cross_attention(layer, x, graph.node("Reshape", [f"{name}/mixed", shape], f"{name}/rows"))
     edges = [graph.integers([value]) for value in (-1, np.iinfo(np.int64).max, 1)]
     last = graph.node("Slice", [x, *edges], "last")
-    normal = builder.norm("decoder/layer_norm", last)
-    layers.project(graph, normal, "logits", embedding)
+    normal = network.norm("decoder/layer_norm", last)
+    layers.project(graph, normal, "logits", checkpoint.tensor("decoder/embeddings/weight"))
     return graph
 
 
@@ -53,21 +61,49 @@ def self_test_graph(dimensions: Dimensions, weights: WeightsFile) -> Graph:
 
 
 @dataclass(frozen=True, slots=True)
-class _DecoderLayers:
+class DecoderLayers:
+    """The parts of a decoder layer; how the two attentions read their keys and values differs from graph to graph."""
+
     graph: Graph
     checkpoint: Checkpoint
     layers: Layers
-    dimensions: Dimensions
-    quantized_cross: bool
 
-    def add(self, layer: int, x: str) -> str:
-        """Adds one layer: self-attention, cross-attention, feed-forward, each with its residual."""
-        prefix = f"decoder/layer_{layer}"
-        x = self._residual(x, f"{prefix}/self_attention", self._self_attention(x, f"{prefix}/self_attention", layer))
-        x = self._residual(x, f"{prefix}/attention", self._cross_attention(x, f"{prefix}/attention", layer))
-        return self._residual(x, f"{prefix}/ffn", self._feed_forward(x, f"{prefix}/ffn"))
+    def embed(self) -> str:
+        """Adds what the first layer takes: the embedding of `ids` plus the encoding of `positions`."""
+        graph, tensor = self.graph, self.checkpoint.tensor
+        table = graph.tensor("decoder/positions", tensor("decoder/position_encodings/encodings"))
+        embedded = self.layers.embed(graph, "ids", "embedded", tensor("decoder/embeddings/weight"))
+        return graph.node("Add", [embedded, graph.node("Gather", [table, "positions"], "encodings")], "positioned")
+
+    def self_attention(self, layer: int, x: str, mix: Callable[[str, str], str]) -> str:
+        """Adds self-attention and its residual.
+
+        Args:
+            layer: Number of the layer.
+            x: Its input, [B, S, D].
+            mix: Adds the attention itself, from query, key and value in one [B, S, 3 D], under the name given.
+        """
+        name = f"decoder/layer_{layer}/self_attention"
+        qkv = self._linear(f"{name}/linear_0", self.norm(f"{name}/layer_norm", x))
+        return self._residual(x, name, self._linear(f"{name}/linear_1", mix(qkv, f"{name}/mixed")))
+
+    def cross_query(self, layer: int, x: str) -> str:
+        """Adds the queries of cross-attention, [B, S, D]."""
+        name = f"decoder/layer_{layer}/attention"
+        return self._linear(f"{name}/linear_0", self.norm(f"{name}/layer_norm", x))
+
+    def after_cross_attention(self, layer: int, x: str, mixed: str) -> str:
+        """Adds the rest of the layer: what cross-attention gave, the feed-forward, and their residuals."""
+        name = f"decoder/layer_{layer}/attention"
+        x = self._residual(x, name, self._linear(f"{name}/linear_2", mixed))
+        name = f"decoder/layer_{layer}/ffn"
+        inner = self._linear(f"{name}/linear_0", self.norm(f"{name}/layer_norm", x))
+        return self._residual(
+            x, name, self._linear(f"{name}/linear_1", self.graph.node("Gelu", [inner], f"{name}/gelu"))
+        )
 
     def norm(self, name: str, x: str) -> str:
+        """Adds a LayerNorm under its name in the checkpoint."""
         norm = Affine(self.checkpoint.tensor(f"{name}/gamma"), self.checkpoint.tensor(f"{name}/beta"))
         return layer_norm(self.graph, x, name, norm)
 
@@ -78,31 +114,20 @@ class _DecoderLayers:
     def _residual(self, x: str, name: str, branch: str) -> str:
         return self.graph.node("Add", [x, branch], f"{name}/added")
 
-    def _self_attention(self, x: str, name: str, layer: int) -> str:
-        heads = self.dimensions.n_text_head
-        past = list(self_cache(self.dimensions, layer))
-        qkv = self._linear(f"{name}/linear_0", self.norm(f"{name}/layer_norm", x))
-        self.graph.nodes(
-            "GroupQueryAttention",
-            [qkv, "", "", *past, "last_position", "length"],
-            [f"{name}/mixed", *(f"present_{cache}" for cache in past)],
-            domain=MICROSOFT,
-            num_heads=heads,
-            kv_num_heads=heads,
-        )
-        return self._linear(f"{name}/linear_1", f"{name}/mixed")
 
-    def _cross_attention(self, x: str, name: str, layer: int) -> str:
-        query = self._linear(f"{name}/linear_0", self.norm(f"{name}/layer_norm", x))
-        if self.quantized_cross:
-            _quantized_attention(self.graph, query, f"{name}/mixed", layer, self.dimensions)
-        else:
-            _float_attention(self.graph, query, f"{name}/mixed", layer, self.dimensions)
-        return self._linear(f"{name}/linear_2", f"{name}/mixed")
-
-    def _feed_forward(self, x: str, name: str) -> str:
-        inner = self._linear(f"{name}/linear_0", self.norm(f"{name}/layer_norm", x))
-        return self._linear(f"{name}/linear_1", self.graph.node("Gelu", [inner], f"{name}/gelu"))
+def _cached_attention(graph: Graph, layer: int, dimensions: Dimensions, qkv: str, name: str) -> str:
+    """Adds causal attention over a cache, to which the call's own keys and values are appended."""
+    past = list(self_cache(dimensions, layer))
+    heads = dimensions.n_text_head
+    graph.nodes(
+        "GroupQueryAttention",
+        [qkv, "", "", *past, "last_position", "length"],
+        [name, *(f"present_{cache}" for cache in past)],
+        domain=MICROSOFT,
+        num_heads=heads,
+        kv_num_heads=heads,
+    )
+    return name
 
 
 def _add_empty(graph: Graph, x: str) -> None:

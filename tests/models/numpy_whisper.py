@@ -37,17 +37,25 @@ class NumpyWhisper:
 
     def decode(self, tokens: Sequence[int], hidden_states: NDArray[Any]) -> NDArray[Any]:
         """Logits after every token, (len(tokens), n_vocab)."""
+        return self._decode(tokens, hidden_states)[0]
+
+    def scores(self, tokens: Sequence[int], hidden_states: NDArray[Any]) -> NDArray[Any]:
+        """Scaled products of cross-attention, before the softmax: (n_text_layer, n_text_head, len(tokens), T / 2)."""
+        return self._decode(tokens, hidden_states)[1]
+
+    def _decode(self, tokens: Sequence[int], hidden_states: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
         embedding = self._tensor("decoder/embeddings/weight")
         x = embedding[list(tokens)] + self._tensor("decoder/position_encodings/encodings")[: len(tokens)]
-        heads = self._dimensions.n_text_head
+        heads, scores = self._dimensions.n_text_head, []
         for layer in range(self._dimensions.n_text_layer):
             name = f"decoder/layer_{layer}"
             x = x + self._self_attention(x, f"{name}/self_attention", heads, causal=True)
             query = self._linear(self._norm(x, f"{name}/attention"), f"{name}/attention/linear_0")
             key, value = np.split(self._linear(hidden_states, f"{name}/attention/linear_1"), 2, axis=1)
+            scores.append(products(query, key, heads))
             x = x + self._linear(attend(query, key, value, heads, causal=False), f"{name}/attention/linear_2")
             x = x + self._feed_forward(x, f"{name}/ffn")
-        return self._norm(x, "decoder") @ embedding.T
+        return self._norm(x, "decoder") @ embedding.T, np.stack(scores)
 
     def _tensor(self, name: str) -> NDArray[np.float64]:
         return np.asarray(self._stored(name), np.float64)
@@ -81,13 +89,24 @@ class NumpyWhisper:
 def attend(query: NDArray[Any], key: NDArray[Any], value: NDArray[Any], heads: int, *, causal: bool) -> NDArray[Any]:
     """Multi-head attention, head by head."""
     outputs = []
-    for q, k, v in zip(*(np.split(x, heads, axis=1) for x in (query, key, value)), strict=True):
-        scores = q @ k.T / sqrt(q.shape[1])
+    for scores, v in zip(products(query, key, heads), np.split(value, heads, axis=1), strict=True):
         if causal:
             scores[np.triu_indices(len(scores), 1)] = -np.inf
-        weights = np.exp(scores - scores.max(axis=1, keepdims=True))
-        outputs.append(weights / weights.sum(axis=1, keepdims=True) @ v)
+        outputs.append(softmax(scores) @ v)
     return np.concatenate(outputs, axis=1)
+
+
+def products(query: NDArray[Any], key: NDArray[Any], heads: int) -> NDArray[Any]:
+    """Queries times keys, scaled, head by head: (heads, len(query), len(key))."""
+    pairs = zip(*(np.split(x, heads, axis=1) for x in (query, key)), strict=True)
+    return np.stack([q @ k.T / sqrt(q.shape[1]) for q, k in pairs])
+
+
+def softmax(x: NDArray[Any]) -> NDArray[Any]:
+    """Over the last axis."""
+    weights = np.exp(x - x.max(axis=-1, keepdims=True))
+    normal: NDArray[Any] = weights / weights.sum(axis=-1, keepdims=True)
+    return normal
 
 
 def gelu(x: NDArray[Any]) -> NDArray[Any]:

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tracemalloc
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx
 import pytest
+import soundfile
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -20,7 +22,10 @@ from susurrus.models import sessions
 from susurrus.models.errors import ModelError
 from susurrus.models.graphs.contract import self_test_contract
 from susurrus.models.graphs.self_test import TOLERANCE, float_cross_attention, relative_error, self_test_inputs
+from susurrus.models.mel import LogMel
 from susurrus.models.sessions import Decoder, Encoder
+from susurrus.models.tokenizer import Tokenizer
+from tests.conftest import SAMPLES
 from tests.models.numpy_whisper import attend, relative_rms
 from tests.models.tiny import DIMENSIONS
 
@@ -157,6 +162,175 @@ def test_rewinding_to_where_nothing_was_is_refused(exact: Decoder, position: int
     exact.step([1, 2, 3])
     with pytest.raises(ValueError, match="3 tokens are in the cache"):
         exact.rewind(position)
+
+
+# Several rows -----------------------------------------------------------------------------------------------------
+
+ROWS = [[7, 8, 9, 10, 11], [300, 5, 5, 1000, 2], [17, 40, 41, 3, 260]]  # what three hypotheses go on with
+
+
+def alone(decoder: Decoder, tokens: Sequence[int]) -> NDArray[np.float32]:
+    """Logits after some tokens, one by one and in the only row of the window."""
+    decoder.rewind()
+    return logits_of(decoder, *([token] for token in tokens))
+
+
+@pytest.mark.parametrize(("precision", "tolerance"), [("float32", 1e-5), ("int8", INT8_NOISE)])
+def test_rows_side_by_side_say_what_each_says_alone(tiny: Path, precision: str, tolerance: float) -> None:
+    decoder, single = (Decoder(tiny, precision=precision, threads=1) for _ in range(2))
+    decoder.begin(HIDDEN_STATES)
+    single.begin(HIDDEN_STATES)
+    for token in TOKENS:
+        decoder.step([token])
+    decoder.expand(3)
+    for count in range(1, 6):
+        found = decoder.step_rows([row[count - 1] for row in ROWS])
+        assert found.shape == (3, DIMENSIONS.n_vocab)
+        assert found.dtype == np.float32
+        for row, logits in zip(ROWS, found, strict=True):
+            assert relative_rms(logits, alone(single, TOKENS + row[:count])) < tolerance
+    assert decoder.position == len(TOKENS) + 5
+
+
+def test_rows_side_by_side_say_what_each_says_alone_with_float_cross_attention(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "_int8_cross_attention_works", lambda *_: False)
+    decoder, single = (Decoder(tiny, threads=1) for _ in range(2))
+    decoder.begin(HIDDEN_STATES)
+    single.begin(HIDDEN_STATES)
+    decoder.expand(3)
+    found = decoder.step_rows([row[0] for row in ROWS])
+    for row, logits in zip(ROWS, found, strict=True):
+        assert relative_rms(logits, alone(single, row[:1])) < INT8_NOISE
+
+
+def test_five_hypotheses_of_a_real_model_say_what_each_says_alone(base: Path) -> None:
+    """Every row is computed for itself, in INT8 too: the most probable token is the same."""
+    samples, _ = soundfile.read(SAMPLES / "jfk.wav", dtype="float32")
+    mel, _ = LogMel.from_directory(base)(samples)
+    special = Tokenizer.from_directory(base).special
+    prompt = [special.sot, special.languages["en"], special.transcribe, special.timestamp_begin]
+    decoder, single = Decoder(base), Decoder(base)
+    hidden_states = Encoder(base)(mel[:, :600])
+    single.begin(hidden_states)
+    decoder.begin(hidden_states)
+    single.step(prompt)
+    rows = [[int(token)] for token in decoder.step(prompt).argsort()[-5:]]  # as a beam search would
+    decoder.expand(5)
+    for _ in range(4):
+        found = decoder.step_rows([row[-1] for row in rows])
+        for row, logits in zip(rows, found, strict=True):
+            single.rewind(len(prompt))
+            expected = logits_of(single, *([token] for token in row))
+            assert logits.argmax() == expected.argmax()
+            assert relative_rms(logits, expected) < 1e-3
+            row.append(int(logits.argmax()))
+
+
+@st.composite
+def searches(draw: st.DrawFn) -> tuple[list[int], int, list[tuple[list[int], list[int]]]]:
+    """A prompt, a number of rows, and what happens in every step: how rows are reordered, and their tokens."""
+    token = st.integers(0, DIMENSIONS.n_vocab - 1)
+    rows = draw(st.integers(1, 5))
+    prompt, steps, left = draw(st.lists(token, max_size=8)), [], rows
+    for _ in range(draw(st.integers(1, 5))):
+        order = draw(st.lists(st.integers(0, left - 1), min_size=1, max_size=left))
+        left = len(order)
+        steps.append((order, draw(st.lists(token, min_size=left, max_size=left))))
+    return prompt, rows, steps
+
+
+@given(searches())
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_reordered_rows_are_what_computing_them_anew_gives(
+    exact: Decoder, search: tuple[list[int], int, list[tuple[list[int], list[int]]]]
+) -> None:
+    """Copies, swaps, cycles and fewer rows than before, in caches that earlier searches have left full."""
+    prompt, count, steps = search
+    exact.begin(HIDDEN_STATES)
+    if prompt:
+        exact.step(prompt)
+    exact.expand(count)
+    rows = [list(prompt) for _ in range(count)]
+    for order, tokens in steps:
+        exact.reorder(order)
+        found = exact.step_rows(tokens).copy()
+        rows = [[*rows[origin], token] for origin, token in zip(order, tokens, strict=True)]
+    assert exact.rows == len(rows)
+    for row, logits in zip(rows, found, strict=True):
+        assert np.abs(alone(exact, row) - logits).max() < 1e-5
+
+
+def test_after_several_rows_a_rewound_decoder_is_as_if_they_had_never_been(exact: Decoder) -> None:
+    exact.begin(HIDDEN_STATES)
+    straight = logits_of(exact, TOKENS, [11])
+    exact.rewind(len(TOKENS))
+    exact.expand(4)
+    exact.step_rows([1, 2, 3, 4])
+    exact.reorder([3, 2, 1, 0])
+    exact.step_rows([1, 2, 3, 4])
+    exact.rewind(len(TOKENS))
+    assert exact.rows == 1
+    assert np.array_equal(logits_of(exact, [11]), straight)
+
+
+def test_a_new_window_has_one_row(exact: Decoder) -> None:
+    exact.begin(OTHER_WINDOW)
+    fresh = logits_of(exact, TOKENS[:3])
+    exact.begin(HIDDEN_STATES)
+    exact.expand(3)
+    exact.step_rows([1, 2, 3])
+    exact.begin(OTHER_WINDOW)
+    assert (exact.rows, exact.position) == (1, 0)
+    assert np.array_equal(logits_of(exact, TOKENS[:3]), fresh)
+
+
+def test_the_memory_of_more_rows_is_taken_once(tiny: Path) -> None:
+    decoder = Decoder(tiny, precision="float32", threads=1)
+    decoder.begin(HIDDEN_STATES)
+    peaks = []
+    for rows in (5, 5, 3, 5):
+        tracemalloc.start()
+        decoder.step(TOKENS)
+        decoder.expand(rows)
+        decoder.step_rows([0] * rows)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        decoder.rewind()
+    caches = 5 * 4 * 40 * 64 * np.dtype(np.float32).itemsize  # rows, keys and values of two layers, positions, width
+    assert peaks[0] > caches
+    assert max(peaks[1:]) < caches / 10
+
+
+def test_what_several_rows_cannot_do_is_refused(exact: Decoder, quantized: Decoder, tiny: Path) -> None:
+    with pytest.raises(RuntimeError, match="begin"):
+        Decoder(tiny, threads=1).expand(2)
+    exact.begin(HIDDEN_STATES)
+    exact.step([5])
+    with pytest.raises(ValueError, match="2 tokens for 1 rows"):
+        exact.step_rows([1, 2])
+    for order in ([], [1], [-1], [0, 0]):
+        with pytest.raises(ValueError, match="there are 1"):
+            exact.reorder(order)
+    with pytest.raises(ValueError, match="cannot make 0 rows"):
+        exact.expand(0)
+    exact.expand(3)
+    with pytest.raises(ValueError, match="use step_rows"):
+        exact.step([5])
+    with pytest.raises(ValueError, match="cannot make 2 rows of 3"):
+        exact.expand(2)
+    with pytest.raises(ValueError, match="tokens have to be"):
+        exact.step_rows([0, 1, DIMENSIONS.n_vocab])
+    for _ in range(DIMENSIONS.n_text_ctx - 1):
+        exact.step_rows([1, 2, 3])
+    with pytest.raises(ValueError, match="41 tokens do not fit"):
+        exact.step_rows([1, 2, 3])
+    quantized.begin(OTHER_WINDOW)  # 7 positions: the operator takes no more queries than keys
+    quantized.expand(7)
+    quantized.rewind()
+    with pytest.raises(ValueError, match="give 1 to 7"):
+        quantized.expand(8)
 
 
 @pytest.mark.parametrize("shape", [(80, 0), (80, 3), (80, 102), (79, 10), (80,), (1, 80, 10)])
