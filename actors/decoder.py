@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import time
+from collections import OrderedDict
 from pathlib import Path
 
+from susurrus.actors.options import from_message
 from susurrus.actors.shell import Behaviour, Desk, Loaded, Work
 from susurrus.models.config import ModelConfig
-from susurrus.models.decoding import WindowDecoder, WindowOptions, check_language, check_task, encode_prompt
+from susurrus.models.cues import shift_cues
+from susurrus.models.decoding import WindowDecoder
+from susurrus.models.ladder import EncodedWindow
+from susurrus.models.recording import Recording
 from susurrus.models.results import DecodedWindow, Hypothesis
-from susurrus.models.sessions import Decoder
-from susurrus.models.tokenizer import Tokenizer
-from susurrus.protocol import HiddenStates, Partial, Segment
+from susurrus.protocol import Cue, HiddenStates, Partial, Segment, Word
 
 MAX_JOBS_REMEMBERED = 64  # jobs pass one after another; a few overlap at most
 
 
 class DecoderBehaviour(Behaviour):
-    """Decodes one window after another and tells the hub every token that shows."""
+    """Decodes one window after another; tells the hub every token that shows."""
 
     name = "decoder"
     has_inbox = True
@@ -26,14 +29,12 @@ class DecoderBehaviour(Behaviour):
         self._directory = directory
         self._precision = precision
         self._threads = threads
-        self._languages: dict[bytes, str] = {}  # job -> language of its first window with speech
+        self._recordings: OrderedDict[bytes, Recording] = OrderedDict()  # by job
 
     def load(self) -> Loaded:
         """Load the sessions and the vocabulary."""
         config = ModelConfig.from_directory(self._directory)
-        self._tokenizer = Tokenizer.from_directory(self._directory)
-        session = Decoder(self._directory, precision=self._precision, threads=self._threads)
-        self._decoder = WindowDecoder(session, self._tokenizer, config)
+        self._decoder = WindowDecoder.load(self._directory, precision=self._precision, threads=self._threads)
         return Loaded(config.name, threads=self._threads)
 
     def handle(self, work: Work, desk: Desk) -> None:
@@ -41,27 +42,24 @@ class DecoderBehaviour(Behaviour):
         if not isinstance(work, HiddenStates):
             return
         started = time.perf_counter()
-        steps = self._decoder.decode(work.states, self._options(work))
+        window = EncodedWindow.in_recording(work.window, work.states, work.start, work.end, work.speech)
+        steps = self._decoder.decode(window, self._recording(work))
         while not desk.is_given_up(work.job):
             try:
                 hypothesis = next(steps)
             except StopIteration as stop:
-                decoded: DecodedWindow = stop.value
-                self._remember(work.job, decoded.language)
-                desk.tell(_segment(work, decoded, time.perf_counter() - started))
+                desk.tell(_segment(work, stop.value, time.perf_counter() - started))
                 return
             desk.tell(_partial(work, hypothesis))
 
-    def _remember(self, job: bytes, language: str) -> None:
-        self._languages.setdefault(job, language)
-        if len(self._languages) > MAX_JOBS_REMEMBERED:
-            del self._languages[next(iter(self._languages))]
-
-    def _options(self, work: HiddenStates) -> WindowOptions:
-        special = self._tokenizer.special
-        check_task(work.options.task, multilingual=special.multilingual)
-        language = check_language(work.options.language, special) or self._languages.get(work.job)
-        return WindowOptions(language, work.options.task, encode_prompt(self._tokenizer, work.options.prompt))
+    def _recording(self, work: HiddenStates) -> Recording:
+        """What the earlier windows of the job have left."""
+        if work.job not in self._recordings:
+            self._recordings[work.job] = self._decoder.recording(from_message(work.options))
+        self._recordings.move_to_end(work.job)
+        if len(self._recordings) > MAX_JOBS_REMEMBERED:
+            self._recordings.popitem(last=False)
+        return self._recordings[work.job]
 
 
 def _partial(work: HiddenStates, hypothesis: Hypothesis) -> Partial:
@@ -74,10 +72,21 @@ def _partial(work: HiddenStates, hypothesis: Hypothesis) -> Partial:
         text=hypothesis.text,
         stable=hypothesis.stable,
         tokens=hypothesis.tokens,
+        temperature=hypothesis.temperature,
     )
 
 
 def _segment(work: HiddenStates, decoded: DecodedWindow, decoder_s: float) -> Segment:
+    cues = tuple(
+        Cue(
+            cue.start,
+            cue.end,
+            cue.text,
+            cue.tokens,
+            tuple(Word(word.start, word.end, word.text, word.probability) for word in cue.words),
+        )
+        for cue in shift_cues(decoded.cues, work.start, work.end)
+    )
     return Segment(
         job=work.job,
         window=work.window,
@@ -91,6 +100,14 @@ def _segment(work: HiddenStates, decoded: DecodedWindow, decoder_s: float) -> Se
         truncated=decoded.truncated,
         encoder_s=work.encoder_s,
         decoder_s=decoder_s,
+        cues=cues,
+        speech=work.speech,
+        language_probabilities=dict(decoded.language_probabilities),
+        temperature=decoded.temperature,
+        avg_logprob=decoded.avg_logprob,
+        compression_ratio=decoded.compression_ratio,
+        no_speech_prob=decoded.no_speech_prob,
+        warnings=decoded.warnings,
     )
 
 

@@ -46,6 +46,7 @@ class EncoderBehaviour(Behaviour):
                 options=work.options,
                 encoder_s=time.perf_counter() - started,
                 states=states,
+                speech=work.speech,
             )
         )
 

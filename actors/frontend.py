@@ -12,7 +12,7 @@ from susurrus.models.audio import AudioReader
 from susurrus.models.config import ModelConfig
 from susurrus.models.frontend import Frontend, MelWindow
 from susurrus.models.mel import LogMel
-from susurrus.protocol import AudioEnd, Features, Started, Submit, Window
+from susurrus.protocol import AudioEnd, Features, Span, Started, Submit, Window
 
 FIRST_ATTEMPT = 1
 STDIN = "-"
@@ -45,7 +45,7 @@ class FrontendBehaviour(Behaviour):
         if not isinstance(work, Submit):
             return
         clock = time.perf_counter
-        frontend = Frontend(self._config.audio, self._log_mel)
+        frontend = Frontend(self._config.audio, self._log_mel, vad=work.options.vad)
         busy, windows = 0.0, 0
         started = clock()
         with self._open(work) as reader:
@@ -83,8 +83,7 @@ class FrontendBehaviour(Behaviour):
 
 
 def _send(work: Submit, window: MelWindow, desk: Desk) -> None:
-    """Announce a window to the hub; then, unless it is silent, send it down the line."""
-    speech = window.mel is not None
+    """Announce a window to the hub; then, if somebody speaks in it, send it down the line."""
     desk.tell(
         Window(
             job=work.job,
@@ -92,7 +91,7 @@ def _send(work: Submit, window: MelWindow, desk: Desk) -> None:
             attempt=FIRST_ATTEMPT,
             start=window.start,
             end=window.end,
-            speech=speech,
+            speech=window.mel is not None,
         )
     )
     if window.mel is None:
@@ -107,6 +106,7 @@ def _send(work: Submit, window: MelWindow, desk: Desk) -> None:
             options=work.options,
             silence=window.silence,
             mel=window.mel,
+            speech=tuple(Span(span.start, span.end) for span in window.speech),
         )
     )
 

@@ -115,6 +115,8 @@ class Hub:
         self._running = True
         self._may_start = False
         self._lacks_console = waits_for_console
+        self.console_pids: set[int] = set()
+        """Processes of consoles that have said Hello: their subscriptions are live, the last event will reach them."""
         self._reading: bytes | None = None  # the job whose audio the frontend reads
         self._beats = 0
         self._next_beat = time.monotonic() + BEAT_S
@@ -212,6 +214,7 @@ class Hub:
     def _on_hello(self, peer: bytes, message: Hello) -> None:
         """A station is taken once; a second actor of that name is told so."""
         if message.name == "console":
+            self.console_pids.add(message.pid)
             self._lacks_console = False
             self._dispatch()
         station = self._stations.get(message.name)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field, replace
 
-from susurrus.models.results import join_text
+from susurrus.models.summary import summarise
 from susurrus.protocol import (
     Accepted,
     AudioEnd,
@@ -230,7 +230,6 @@ def _empty_segment(window: Window) -> Segment:
 
 def _done(job: Job, audio: AudioEnd, now: float) -> Done:
     """The end of a job. More text than one message holds (a day of speech) was told by the segments alone."""
-    spoken = next((segment for segment in job.segments if segment.language), None)
     timings = {
         "frontend": audio.frontend_s,
         "encoder": sum(segment.encoder_s for segment in job.segments),
@@ -239,16 +238,20 @@ def _done(job: Job, audio: AudioEnd, now: float) -> Done:
     }
     if job.first_partial is not None:
         timings["first_partial"] = job.first_partial - job.submitted
+    summary = summarise(job.segments)
     done = Done(
         job=audio.job,
         seq=job.next_seq(),
-        text=join_text(segment.text for segment in job.segments),
-        language=spoken.language if spoken else "",
-        language_probability=spoken.language_probability if spoken else 0.0,
+        text=summary.text,
+        language=summary.language,
+        language_probability=summary.language_probability,
+        language_probabilities=summary.language_probabilities,
         duration=audio.duration,
+        speech_s=summary.speech_s,
+        coverage=summary.coverage,
         timings=timings,
         complete=audio.complete,
-        warnings=audio.warnings,
+        warnings=(*audio.warnings, *summary.warnings),
     )
     if body_size(done) <= MAX_TEXT_BODY_BYTES:
         return done

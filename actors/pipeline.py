@@ -21,7 +21,7 @@ import time
 from collections.abc import AsyncIterator, Generator, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import numpy as np
 import zmq
@@ -30,11 +30,12 @@ from numpy.typing import NDArray
 from susurrus.actors import exits
 from susurrus.actors.client import Client, PipelineError
 from susurrus.actors.hub import LINE, Hub
+from susurrus.actors.options import to_message
 from susurrus.actors.supervisor import KILL, Command, Supervisor, describe_exit
 from susurrus.actors.view import JobEvent
 from susurrus.models.config import ModelConfig
-from susurrus.models.decoding import check_language, check_task
 from susurrus.models.errors import ModelError
+from susurrus.models.options import DecodingOptions, OptionFields
 from susurrus.models.provision import ensure_model
 from susurrus.models.provisioning.manifest import verify
 from susurrus.models.threads import usable_cpus
@@ -208,51 +209,44 @@ class Pipeline:
             self.raise_if_ended()  # it ended over our head, and knows better why
             raise
 
-    def transcribe(
-        self, audio: AudioSource, *, language: str | None = None, task: str = "transcribe", prompt: str = ""
-    ) -> Generator[JobEvent, None, None]:
+    def transcribe(self, audio: AudioSource, **options: Unpack[OptionFields]) -> Generator[JobEvent, None, None]:
         """Transcribe one recording; yield its events up to Done, Failed or Cancelled.
 
         Leaving the iteration early cancels the job.
 
         Args:
             audio: a path, `-`, or float32 mono samples (n,) at the model's sample rate, in [-1, 1].
-            language: name or code; None detects it.
-            task: `transcribe` or `translate`.
-            prompt: text given to the decoder before every window, as if it had just been said.
+            options: fields of `DecodingOptions`, such as `language="en"` or `word_timestamps=True`.
 
         Raises:
-            OptionError: language or task do not exist for this model, or the array is no such samples.
+            OptionError: an option has a value that does not exist for this model, or the array is no such samples.
             PipelineError: the pipeline ended first, or does not take the job.
         """
-        return self._events(audio, language=language, task=task, prompt=prompt)
+        return self._events(audio, DecodingOptions(**options))
 
-    def stream(
-        self, audio: AudioSource, *, language: str | None = None, task: str = "transcribe", prompt: str = ""
-    ) -> AsyncIterator[JobEvent]:
+    def stream(self, audio: AudioSource, **options: Unpack[OptionFields]) -> AsyncIterator[JobEvent]:
         """`transcribe` for asyncio: `async for event in pipeline.stream("clip.wav")`."""
         from susurrus.actors.bridge import iterate_in_thread  # noqa: PLC0415 - asyncio is for those who have it
 
-        return iterate_in_thread(
-            lambda departure: self._events(audio, language=language, task=task, prompt=prompt, departure=departure)
-        )
+        wanted = DecodingOptions(**options)
+        return iterate_in_thread(lambda departure: self._events(audio, wanted, departure))
 
-    def check(self, *, language: str | None = None, task: str = "transcribe", prompt: str = "") -> TranscribeOptions:
+    def check(self, options: DecodingOptions) -> TranscribeOptions:
         """Options for this model, refused in words before any work is done.
 
         Raises:
-            OptionError: language or task do not exist for this model.
+            OptionError: an option has a value that does not exist for this model.
         """
-        return job_options(self._directory, language=language, task=task, prompt=prompt)
+        return job_options(self._directory, options)
 
     # --- inside: the caller's thread ---
 
     def _events(
-        self, audio: AudioSource, *, language: str | None, task: str, prompt: str, departure: Departure | None = None
+        self, audio: AudioSource, wanted: DecodingOptions, departure: Departure | None = None
     ) -> Generator[JobEvent, None, None]:
         """As `transcribe`; a departure ends the waiting for the next event."""
         with self.client() as client:
-            options = self.check(language=language, task=task, prompt=prompt)
+            options = self.check(wanted)
             if departure is not None:
                 departure.wake_by(client.wake)
             with self._as_file(audio) as (source, name):
@@ -334,9 +328,13 @@ class Pipeline:
             self._settled.set()
 
     def _stop_children(self) -> None:
-        """All have been told to stop. In an orderly end the console shows what it has, however slow its reader."""
+        """All have been told to stop. In an orderly end the console shows what it has, however slow its reader.
+
+        One that never came so far as to subscribe has nothing to show, and would wait for the last event for ever.
+        """
         children = self._supervisor.running()
-        patient = [name for name in children if name == "console" and not self._hub.outcome.code]
+        subscribed = self._supervisor.pids().get("console") in self._hub.console_pids
+        patient = [name for name in children if name == "console" and subscribed and not self._hub.outcome.code]
         self._end_for_certain([name for name in children if name not in patient])
         if patient:
             self._console_settled.wait()
@@ -348,14 +346,10 @@ class Pipeline:
             self._supervisor.signal(names, signum)
 
 
-def job_options(
-    directory: Path, *, language: str | None = None, task: str = "transcribe", prompt: str = ""
-) -> TranscribeOptions:
+def job_options(directory: Path, options: DecodingOptions) -> TranscribeOptions:
     """Options of a job for the model in `directory`, refused in words before any work is done.
 
     Raises:
-        OptionError: language or task do not exist for this model.
+        OptionError: an option has a value that does not exist for this model.
     """
-    special = Tokenizer.from_directory(directory).special
-    check_task(task, multilingual=special.multilingual)
-    return TranscribeOptions(check_language(language, special), task, prompt)
+    return to_message(options.checked(Tokenizer.from_directory(directory).special))

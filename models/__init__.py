@@ -10,8 +10,9 @@ if TYPE_CHECKING:
     from susurrus.models.config import ModelConfig
     from susurrus.models.errors import AudioError, ModelError, OptionError, SusurrusError
     from susurrus.models.mel import LogMel
+    from susurrus.models.options import DecodingOptions
     from susurrus.models.provision import ensure_model
-    from susurrus.models.results import Partial, Segment, Transcript
+    from susurrus.models.results import Cue, Partial, Segment, Transcript, Word
     from susurrus.models.sessions import Decoder, Encoder
     from susurrus.models.tokenizer import Tokenizer
     from susurrus.models.whisper import Whisper
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
 __all__ = [
     "AudioError",
     "AudioReader",
+    "Cue",
     "Decoder",
+    "DecodingOptions",
     "Encoder",
     "LogMel",
     "ModelConfig",
@@ -31,13 +34,16 @@ __all__ = [
     "Tokenizer",
     "Transcript",
     "Whisper",
+    "Word",
     "ensure_model",
 ]
 
 _HOME = {
     "AudioError": "susurrus.models.errors",
     "AudioReader": "susurrus.models.audio",
+    "Cue": "susurrus.models.results",
     "Decoder": "susurrus.models.sessions",
+    "DecodingOptions": "susurrus.models.options",
     "Encoder": "susurrus.models.sessions",
     "LogMel": "susurrus.models.mel",
     "ModelConfig": "susurrus.models.config",
@@ -49,6 +55,7 @@ _HOME = {
     "Tokenizer": "susurrus.models.tokenizer",
     "Transcript": "susurrus.models.results",
     "Whisper": "susurrus.models.whisper",
+    "Word": "susurrus.models.results",
     "ensure_model": "susurrus.models.provision",
 }
 

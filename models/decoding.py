@@ -1,163 +1,221 @@
-"""From the hidden states of one window to its text: language detection and greedy decoding.
+"""From the hidden states of one window to its text and times.
 
-Written from openai/whisper's `decoding.py` (`DecodingTask`, `detect_language`, `GreedyDecoder` at temperature 0)
-and from "Robust Speech Recognition via Large-Scale Weak Supervision" (arXiv 2212.04356), section 2.3.
+    listen (language, speech?) ─> prompt ─> search (ladder.py) ─> cues ─> words
+
+Written from openai/whisper's `decoding.py` (`DecodingTask`, `detect_language`) and `transcribe.py`, and from "Robust
+Speech Recognition via Large-Scale Weak Supervision" (arXiv 2212.04356), sections 2.3 and 4.5.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Generator, Sequence
+from pathlib import Path
+from typing import Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from susurrus.models.config import ModelConfig, SpecialTokens
-from susurrus.models.errors import OptionError
-from susurrus.models.languages import to_code
-from susurrus.models.results import DecodedWindow, Hypothesis
-from susurrus.models.rules import OnlyLanguages, Rule, prompt_tokens, rules_for
+from susurrus.models.config import ModelConfig
+from susurrus.models.cues import fit_cues, read_cues
+from susurrus.models.fallback import Attempt, compression_ratio, is_silence
+from susurrus.models.ladder import EncodedWindow, Ladder
+from susurrus.models.options import DecodingOptions
+from susurrus.models.recording import Recording, most_probable
+from susurrus.models.results import Cue, DecodedWindow, Hypothesis
+from susurrus.models.rules import Prompt, prompt_tokens
+from susurrus.models.search import Candidate, DecoderSession
+from susurrus.models.sessions import Decoder
 from susurrus.models.tokenizer import Tokenizer
 
 Float32Array = NDArray[np.float32]
 
-TASKS = ("transcribe", "translate")
+MAX_PREVIOUS = 64
+"""Tokens of the window before that are given to the decoder when asked for: reading more takes longer than it helps."""
+CERTAIN_TEMPERATURE = 0.5
+"""Text sampled at a higher one is not given to the next window (whisper/transcribe.py)."""
 
 
-class DecoderSession(Protocol):
-    """What decoding needs of a text decoder; `susurrus.models.sessions.Decoder` is the real one."""
+class WordAligner(Protocol):
+    """Finds word times; `susurrus.models.aligner.Aligner` is the real one."""
 
-    def begin(self, hidden_states: Float32Array) -> None:
-        """Take a window's hidden states, float32 (n_audio_ctx, n_audio_state); empty the KV cache."""
-
-    def rewind(self, position: int = 0) -> None:
-        """Forget the cached tokens from `position` on; the window stays."""
-
-    def step(self, tokens: Sequence[int]) -> Float32Array:
-        """Append `tokens`; return the logits after the last one, float32 (n_vocab,), valid until the next step."""
-
-
-def encode_prompt(tokenizer: Tokenizer, prompt: str) -> tuple[int, ...]:
-    """Tokens of a user's prompt. It stands in the middle of a text, so it begins with a space."""
-    return tuple(tokenizer.encode(f" {prompt.strip()}")) if prompt.strip() else ()
-
-
-@dataclass(frozen=True, slots=True)
-class WindowOptions:
-    """How one window is to be decoded."""
-
-    language: str | None = None
-    """Code such as `en`; None detects it."""
-    task: str = "transcribe"
-    prompt: tuple[int, ...] = ()
-    """Tokens of text that came before; cut from the left when there are too many."""
+    def __call__(
+        self, window: EncodedWindow, cues: Sequence[Cue], logprobs: Sequence[float], *, language: str, task: str
+    ) -> tuple[Cue, ...]:
+        """The same cues with their words. `logprobs` are those of the cues' tokens; the session holds the window."""
 
 
 class WindowDecoder:
-    """Greedy decoding, one window after another.
+    """Decodes one window after another.
 
     Not thread-safe: one thread calls it, because the session's KV cache is state.
     """
 
-    def __init__(self, session: DecoderSession, tokenizer: Tokenizer, config: ModelConfig) -> None:
+    def __init__(
+        self,
+        session: DecoderSession,
+        tokenizer: Tokenizer,
+        config: ModelConfig,
+        load_aligner: Callable[[], WordAligner] | None = None,
+    ) -> None:
+        """Keep the parts.
+
+        Args:
+            session: the decoder.
+            tokenizer: of the model.
+            config: of the model.
+            load_aligner: called before the first window whose word times are wanted.
+        """
         self._session = session
         self._tokenizer = tokenizer
         self._special = tokenizer.special
-        self._rules: tuple[Rule, ...] = rules_for(config, tokenizer.special)
-        self._only_languages = OnlyLanguages(tokenizer.special)
+        self._ladder = Ladder(session, tokenizer, config)
         self._n_text_ctx = config.dimensions.n_text_ctx
-        self._max_tokens = self._n_text_ctx // 2  # openai/whisper: sample_len
-        self._logits = np.empty(config.dimensions.n_vocab, dtype=np.float32)  # scratch, reused by every step
+        self._languages = np.array(list(self._special.languages.values()), dtype=np.intp)
+        self._load_aligner = load_aligner
+        self._aligner: WordAligner | None = None
 
-    def decode(self, hidden_states: Float32Array, options: WindowOptions) -> Generator[Hypothesis, None, DecodedWindow]:
-        """Decode one window; yield the hypothesis after every token that shows, return the finished window.
-
-        A caller that stops iterating cancels: nothing runs between two hypotheses.
+    @classmethod
+    def load(cls, directory: Path, *, precision: str = "int8", threads: int = 0) -> Self:
+        """A decoder of a model directory.
 
         Args:
-            hidden_states: float32 (n_audio_ctx, n_audio_state).
-            options: language, task and previous text.
+            directory: the model directory.
+            precision: `int8` or `float32`.
+            threads: of the session; 0 takes the CPUs this process may use.
 
         Raises:
-            OptionError: the task or language does not exist for this model.
+            ModelError: files are missing, damaged or of another version.
         """
-        check_task(options.task, multilingual=self._special.multilingual)
-        self._session.begin(hidden_states)
-        language, probability = options.language, 1.0
-        if language is None:
-            language, probability = self.detect_language()
-        prompt = prompt_tokens(self._special, language, options.task, options.prompt, self._n_text_ctx)
-        hypothesis, truncated = yield from self._greedy(prompt.tokens)
+        session = Decoder(directory, precision=precision, threads=threads)
+        tokenizer = Tokenizer.from_directory(directory)
+
+        def load_aligner() -> WordAligner:
+            from susurrus.models.aligner import Aligner  # noqa: PLC0415 - for those who want words
+
+            return Aligner.load(directory, session, tokenizer, precision=precision, threads=threads)
+
+        return cls(session, tokenizer, ModelConfig.from_directory(directory), load_aligner)
+
+    def recording(self, options: DecodingOptions) -> Recording:
+        """What `decode` remembers of one recording.
+
+        Raises:
+            OptionError: an option does not exist for this model.
+        """
+        return Recording(options.checked(self._special), self._tokenizer)
+
+    def decode(self, window: EncodedWindow, recording: Recording) -> Generator[Hypothesis, None, DecodedWindow]:
+        """Decode the next window of a recording; yield what is understood so far, return the finished window.
+
+        A caller that stops iterating cancels: nothing runs between two hypotheses. A hypothesis of a higher temperature
+        replaces what cooler ones said.
+        """
+        options = recording.options
+        self._session.begin(window.hidden_states)
+        no_speech_prob, heard = self._listen()
+        language, probability, probabilities = self._language(heard, no_speech_prob, recording)
+        prompt = self._prompt(language, recording)
+        attempt = yield from self._ladder.climb(window, prompt, options, no_speech_prob)
+        silent = is_silence(attempt, options, no_speech_prob)
+        if options.timestamps and not silent:
+            attempt = yield from self._ladder.to_the_end(window, prompt, options, attempt)
+        tokens = () if silent else tuple(attempt.candidate.tokens)
+        read = read_cues(tokens, self._tokenizer, step=self._ladder.step_seconds, duration=window.duration)
+        cues = fit_cues(read, window.speech, window.duration)
+        if cues and options.word_timestamps:
+            cues = self._align(window, cues, attempt.candidate, language, options.task)
+        text = "".join(cue.text for cue in cues)
+        warnings = self._warn_of_cut(prompt, recording) + (recording.doubt(probabilities) if text else ())
+        self._remember(recording, tokens, attempt)
         return DecodedWindow(
-            text=hypothesis.text,
-            tokens=hypothesis.tokens,
+            text=text,
+            tokens=tokens,
+            cues=cues,
             language=language,
-            language_probability=probability,
-            truncated=truncated,
+            language_probability=1.0 if options.language else probability,
+            language_probabilities=probabilities,
+            temperature=attempt.temperature,
+            avg_logprob=attempt.candidate.avg_logprob,
+            compression_ratio=compression_ratio(text),
+            no_speech_prob=no_speech_prob,
+            truncated=not attempt.candidate.ended,
+            warnings=warnings,
         )
 
-    def detect_language(self) -> tuple[str, float]:
-        """Most probable language of the window that the session holds, and its probability among languages.
+    # --- before the search ---
 
-        An English-only model answers English without looking.
+    def _listen(self) -> tuple[float, NDArray[np.float64]]:
+        """Probability of no speech, and of each language (n_languages,) among all, right after the first token.
+
+        openai-whisper reads the first behind the prompt where there is one. Here it is asked without: what was said
+        before says nothing about whether somebody speaks now, and one step answers both questions.
         """
+        logits = self._session.step((self._special.sot,)).astype(np.float64)
+        weights = np.exp(logits - logits.max())
+        languages = weights[self._languages]
+        return float(weights[self._special.no_speech] / weights.sum()), languages / languages.sum()
+
+    def _language(
+        self, heard: NDArray[np.float64], no_speech_prob: float, recording: Recording
+    ) -> tuple[str, float, dict[str, float]]:
+        """The language to decode in, its probability, and the most probable ones."""
+        options, votes = recording.options, recording.votes
         if not self._special.multilingual:
-            return "en", 1.0
-        self._session.rewind()
-        np.copyto(self._logits, self._session.step([self._special.sot]))
-        self._only_languages(self._logits, ())
-        self._session.rewind()
-        best = int(self._logits.argmax())
-        probability = 1.0 / float(np.exp(self._logits - self._logits[best]).sum())
-        code = next(code for code, token in self._special.languages.items() if token == best)
-        return code, probability
+            return "en", 1.0, {}
+        codes = list(self._special.languages)
+        threshold = options.no_speech_threshold
+        counts = threshold is None or no_speech_prob <= threshold or not votes.any
+        if not votes.is_decided and counts:
+            votes.add(heard)
+        probabilities = most_probable(codes, heard) if options.multilingual else votes.probabilities
+        best, probability = next(iter(probabilities.items()))
+        return options.language or best, probability, probabilities
 
-    def _greedy(self, prompt: Sequence[int]) -> Generator[Hypothesis, None, tuple[Hypothesis, bool]]:
-        """Take the most probable token until the end token or the token limit comes (B09: that is no error)."""
-        text = self._tokenizer.incremental()
-        tokens: list[int] = []
-        step: Sequence[int] = prompt
-        limit = min(self._max_tokens, self._n_text_ctx - len(prompt))
-        while len(tokens) < limit:
-            np.copyto(self._logits, self._session.step(step))
-            for rule in self._rules:
-                rule(self._logits, tokens)
-            token = int(self._logits.argmax())
-            if token == self._special.eot:
-                break
-            tokens.append(token)
-            settled = len(text.text)
-            if text.push(token):
-                yield Hypothesis(text.text, settled, tuple(tokens))
-            step = (token,)
-        whole = Hypothesis(text.text, len(text.text), tuple(tokens))
-        return whole, len(tokens) >= limit
+    def _prompt(self, language: str, recording: Recording) -> Prompt:
+        options = recording.options
+        return prompt_tokens(
+            self._special,
+            language,
+            options.task,
+            (*recording.prompt, *recording.previous),
+            self._n_text_ctx,
+            timestamps=options.timestamps,
+            hotwords=recording.hotwords,
+        )
 
+    def _warn_of_cut(self, prompt: Prompt, recording: Recording) -> tuple[str, ...]:
+        """One warning for a recording whose prompt or hotwords are longer than the decoder takes (B11)."""
+        cut = []
+        for name, given, dropped in (
+            ("prompt", len(recording.prompt), prompt.previous_dropped),
+            ("hotwords", len(recording.hotwords), prompt.hotwords_dropped),
+        ):
+            if given and dropped:
+                end = "last" if name == "prompt" else "first"
+                cut.append(f"{name} of {given} tokens cut to the {end} {max(0, given - dropped)}")
+        return recording.warn_once("prompt", " and ".join(cut) + ": there is no room for more") if cut else ()
 
-def check_task(task: str, *, multilingual: bool) -> None:
-    """Refuse a task the model does not have.
+    # --- after the search ---
 
-    Raises:
-        OptionError: unknown task, or translation by an English-only model.
-    """
-    if task not in TASKS:
-        raise OptionError(f"task {task!r} does not exist: use {' or '.join(TASKS)}")
-    if task == "translate" and not multilingual:
-        raise OptionError("this model knows only English and cannot translate: use a multilingual one such as base")
+    def _align(
+        self, window: EncodedWindow, cues: tuple[Cue, ...], found: Candidate, language: str, task: str
+    ) -> tuple[Cue, ...]:
+        if self._load_aligner is None:
+            return cues
+        if self._aligner is None:
+            self._aligner = self._load_aligner()
+        sampled = zip(found.tokens, found.logprobs, strict=True)
+        logprobs = [logprob for token, logprob in sampled if token < self._special.eot]
+        return self._aligner(
+            window, cues, logprobs[: sum(len(cue.tokens) for cue in cues)], language=language, task=task
+        )
 
-
-def check_language(language: str | None, special: SpecialTokens) -> str | None:
-    """Whisper's code for a language name or code; None stays None, which lets the decoder detect it.
-
-    Raises:
-        OptionError: the language does not exist, or this model does not know it.
-    """
-    if language is None:
-        return None
-    code = to_code(language)
-    if not special.multilingual and code != "en":
-        raise OptionError(f"language {language!r}: this model knows only English; use a multilingual one such as base")
-    if special.multilingual and code not in special.languages:
-        raise OptionError(f"language {language!r} is not among the {len(special.languages)} of this model")
-    return code
+    def _remember(self, recording: Recording, tokens: tuple[int, ...], attempt: Attempt) -> None:
+        """Keep the text for the next window, unless it was uncertain: what was misheard would be heard again (B03)."""
+        recording.previous = ()
+        if (
+            recording.options.condition_on_previous_text
+            and attempt.temperature <= CERTAIN_TEMPERATURE
+            and not attempt.loops
+        ):
+            recording.previous = tuple(token for token in tokens if token < self._special.eot)[-MAX_PREVIOUS:]

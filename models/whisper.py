@@ -5,21 +5,27 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from susurrus.models.audio import AudioReader
 from susurrus.models.config import AudioParameters, ModelConfig
-from susurrus.models.decoding import WindowDecoder, WindowOptions, check_language, check_task, encode_prompt
+from susurrus.models.cues import shift_cues
+from susurrus.models.decoding import WindowDecoder
 from susurrus.models.frontend import Frontend, MelWindow, check_samples
+from susurrus.models.ladder import EncodedWindow
 from susurrus.models.mel import LogMel, pad_frames
+from susurrus.models.options import DecodingOptions, OptionFields
 from susurrus.models.provision import ensure_model
-from susurrus.models.results import Partial, Segment, Transcript, join_text
-from susurrus.models.sessions import Decoder, Encoder
+from susurrus.models.recording import Recording
+from susurrus.models.results import NOTHING, DecodedWindow, Partial, Segment, Transcript
+from susurrus.models.sessions import Encoder
+from susurrus.models.summary import summarise
 from susurrus.models.threads import usable_cpus
-from susurrus.models.tokenizer import Tokenizer
 
 Float32Array = NDArray[np.float32]
 AudioSource = str | Path | Float32Array
@@ -32,14 +38,11 @@ class Whisper:
     model by name; a path names a model directory.
     """
 
-    def __init__(
-        self, config: ModelConfig, log_mel: LogMel, encoder: Encoder, decoder: Decoder, tokenizer: Tokenizer
-    ) -> None:
+    def __init__(self, config: ModelConfig, log_mel: LogMel, encoder: Encoder, decoder: WindowDecoder) -> None:
         self.config = config
-        self.tokenizer = tokenizer
         self._log_mel = log_mel
         self._encoder = encoder
-        self._decoder = WindowDecoder(decoder, tokenizer, config)
+        self._decoder = decoder
 
     @classmethod
     def load(cls, model: str | Path = "base", *, precision: str = "int8", threads: int = 0) -> Whisper:
@@ -59,94 +62,79 @@ class Whisper:
             ModelConfig.from_directory(directory),
             LogMel.from_directory(directory),
             Encoder(directory, precision=precision, threads=threads),
-            Decoder(directory, precision=precision, threads=threads),
-            Tokenizer.from_directory(directory),
+            WindowDecoder.load(directory, precision=precision, threads=threads),
         )
 
     def transcribe(
         self,
         audio: AudioSource,
         *,
-        language: str | None = None,
-        task: str = "transcribe",
-        prompt: str = "",
         on_partial: Callable[[Partial], None] | None = None,
+        **options: Unpack[OptionFields],
     ) -> Transcript:
         """Transcribe a file or array to its end; see `stream`."""
-        for item in self.stream(audio, language=language, task=task, prompt=prompt):
+        for item in self.stream(audio, **options):
             if isinstance(item, Transcript):
                 return item
             if on_partial is not None and isinstance(item, Partial):
                 on_partial(item)
         raise AssertionError("stream ends with a Transcript")  # pragma: no cover
 
-    def stream(
-        self, audio: AudioSource, *, language: str | None = None, task: str = "transcribe", prompt: str = ""
-    ) -> Iterator[Partial | Segment | Transcript]:
+    def stream(self, audio: AudioSource, **options: Unpack[OptionFields]) -> Iterator[Partial | Segment | Transcript]:
         """Transcribe, yielding a Partial for every token that shows, a Segment per window, at last the Transcript.
 
         Args:
             audio: a path, or float32 mono samples (n,) at the model's sample rate, in [-1, 1].
-            language: name or code; None detects it on the first window with speech.
-            task: `transcribe` or `translate`.
-            prompt: text given to the decoder before every window, as if it had just been said.
+            options: fields of `DecodingOptions`, such as `language="en"` or `word_timestamps=True`.
 
         Raises:
             AudioError: the input cannot be read.
-            OptionError: language or task do not exist for this model.
+            OptionError: an option has a value that does not exist for this model.
         """
-        check_task(task, multilingual=self.tokenizer.special.multilingual)
-        language = check_language(language, self.tokenizer.special)
+        recording = self._decoder.recording(DecodingOptions(**options))
         work = dict.fromkeys(("frontend", "encoder", "decoder"), 0.0)
-        frontend = Frontend(self.config.audio, self._log_mel)
+        frontend = Frontend(self.config.audio, self._log_mel, vad=recording.options.vad)
         segments: list[Segment] = []
-        options = WindowOptions(language, task, encode_prompt(self.tokenizer, prompt))
         with _open_blocks(audio, self.config.audio) as (blocks, warnings):
             for window in _timed(frontend.windows(blocks), work):
-                segment = yield from self._window(window, options, work)
-                if segment.language and options.language is None:
-                    options = WindowOptions(segment.language, task, options.prompt)
+                segment = yield from self._window(window, recording, work)
                 segments.append(segment)
                 yield segment
-        spoken = next((s for s in segments if s.language), None)
+        summary = summarise(segments)
         yield Transcript(
-            text=join_text(segment.text for segment in segments),
+            text=summary.text,
             segments=tuple(segments),
-            language=spoken.language if spoken else "",
-            language_probability=spoken.language_probability if spoken else 0.0,
+            language=summary.language,
+            language_probability=summary.language_probability,
+            language_probabilities=summary.language_probabilities,
             duration=frontend.duration,
-            warnings=(*warnings, *frontend.warnings),
+            speech_s=summary.speech_s,
+            coverage=summary.coverage,
+            warnings=(*warnings, *frontend.warnings, *summary.warnings),
             timings=work,
         )
 
     def _window(
-        self, window: MelWindow, options: WindowOptions, work: dict[str, float]
+        self, window: MelWindow, recording: Recording, work: dict[str, float]
     ) -> Generator[Partial, None, Segment]:
         if window.mel is None:
-            return Segment(window.index, window.start, window.end, "", (), "", 0.0, truncated=False)
+            return Segment(window.index, window.start, window.end, window.speech, NOTHING)
         started = time.perf_counter()
         hidden_states = self._encoder(pad_frames(window.mel, window.silence, self.config.audio.n_frames))
         work["encoder"] += time.perf_counter() - started
         started = time.perf_counter()
-        steps = self._decoder.decode(hidden_states, options)
+        encoded = EncodedWindow.in_recording(window.index, hidden_states, window.start, window.end, window.speech)
+        steps = self._decoder.decode(encoded, recording)
         while True:
             try:
                 hypothesis = next(steps)
             except StopIteration as stop:
-                decoded = stop.value
+                decoded: DecodedWindow = stop.value
                 break
             yield Partial(window.index, window.start, window.end, hypothesis)
         work["decoder"] += time.perf_counter() - started
-        return Segment(
-            window.index,
-            window.start,
-            window.end,
-            decoded.text,
-            decoded.tokens,
-            decoded.language,
-            decoded.language_probability,
-            decoded.truncated,
-        )
+        cues = shift_cues(decoded.cues, window.start, window.end)
+        return Segment(window.index, window.start, window.end, window.speech, replace(decoded, cues=cues))
 
 
 @contextmanager

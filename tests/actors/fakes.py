@@ -21,6 +21,7 @@ from susurrus.actors.hub import LINE, Hub
 from susurrus.actors.io import receive_all
 from susurrus.actors.shell import Behaviour, Desk, Loaded, Shell, Work
 from susurrus.models.config import TIMESTAMPS
+from susurrus.models.options import OptionFields
 from susurrus.models.provisioning.manifest import describe, write_manifest
 from susurrus.protocol import (
     ActorSettings,
@@ -67,7 +68,16 @@ from tests.models.tiny import (
 
 PATIENCE_S = 20.0  # until a test is sure that what it waits for will not come
 RATE = 16000
-OPTIONS = TranscribeOptions()
+PLAIN: OptionFields = {
+    "vad": False,
+    "timestamps": False,
+    "temperatures": (0.0,),
+    "compression_ratio_threshold": None,
+    "logprob_threshold": None,
+    "no_speech_threshold": None,
+}
+"""For models that have learnt nothing and recordings that are no speech: every window is decoded, once."""
+OPTIONS = TranscribeOptions(**PLAIN)
 
 M = TypeVar("M", bound=Message)
 
@@ -120,7 +130,7 @@ def sounds(seconds: float, seed: int = 0) -> NDArray[np.float32]:
 
 def submit(job: bytes | None = None, source: str = "clip.wav", prompt: str = "") -> Submit:
     """A job."""
-    return Submit(job=job or new_id(), source=source, name=source, options=TranscribeOptions(prompt=prompt))
+    return Submit(job=job or new_id(), source=source, name=source, options=replace(OPTIONS, prompt=prompt))
 
 
 def started(job: bytes) -> Started:
@@ -183,7 +193,7 @@ def features(job: bytes, index: int = 0, prompt: str = "") -> Features:
         attempt=1,
         start=0.0,
         end=1.0,
-        options=TranscribeOptions(prompt=prompt),
+        options=replace(OPTIONS, prompt=prompt),
         silence=-1.0,
         mel=np.zeros((80, 4), np.float32),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,10 @@ import soundfile
 
 from susurrus.actors import DecoderBehaviour, EmbeddedActor, EncoderBehaviour, FrontendBehaviour, PipelineError
 from susurrus.actors import shell as shell_module
+from susurrus.actors.options import from_message
 from susurrus.models import Decoder, Encoder, LogMel, ModelConfig, ModelError, Tokenizer
-from susurrus.models.decoding import WindowDecoder, WindowOptions
+from susurrus.models.decoding import WindowDecoder
+from susurrus.models.ladder import EncodedWindow
 from susurrus.models.mel import pad_frames
 from susurrus.models.results import DecodedWindow
 from susurrus.protocol import (
@@ -25,11 +28,10 @@ from susurrus.protocol import (
     Partial,
     Segment,
     Started,
-    TranscribeOptions,
     Window,
     new_id,
 )
-from tests.actors.fakes import PATIENCE_S, RATE, FakeEncoder, features, hidden_states, sounds, submit
+from tests.actors.fakes import OPTIONS, PATIENCE_S, RATE, FakeEncoder, features, hidden_states, sounds, submit
 
 
 def take(actor: EmbeddedActor) -> Message:
@@ -47,7 +49,7 @@ def test_an_encoder_in_the_host_gives_what_its_session_gives(tiny: Path) -> None
         attempt=1,
         start=1.0,
         end=1.7,
-        options=TranscribeOptions(),
+        options=OPTIONS,
         silence=silence,
         mel=mel,
     )
@@ -69,7 +71,9 @@ def test_a_decoder_in_the_host_gives_partials_and_a_segment(tiny: Path) -> None:
     )
     mel, silence = log_mel(sounds(0.9))
     states = Encoder(tiny, threads=1)(pad_frames(mel, silence, config.audio.n_frames))
-    steps = WindowDecoder(Decoder(tiny, threads=1), tokenizer, config).decode(states, WindowOptions("de"))
+    decoder = WindowDecoder(Decoder(tiny, threads=1), tokenizer, config)
+    recording = decoder.recording(replace(from_message(OPTIONS), language="de"))
+    steps = decoder.decode(EncodedWindow(0, states, 0.9, ()), recording)
     hypotheses = []
     while True:
         try:
@@ -84,7 +88,7 @@ def test_a_decoder_in_the_host_gives_partials_and_a_segment(tiny: Path) -> None:
         attempt=1,
         start=0.0,
         end=0.9,
-        options=TranscribeOptions(language="de"),
+        options=replace(OPTIONS, language="de"),
         encoder_s=0.5,
         states=states,
     )

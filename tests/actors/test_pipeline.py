@@ -28,6 +28,7 @@ import soundfile
 
 from susurrus.actors import Client, Pipeline, PipelineError
 from susurrus.actors.hub import LINE
+from susurrus.actors.supervisor import Command
 from susurrus.actors.view import JobEvent
 from susurrus.models import ModelError, OptionError, Whisper
 from susurrus.protocol import (
@@ -44,7 +45,7 @@ from susurrus.protocol import (
     newest_live,
 )
 from susurrus.protocol.runtime import is_live
-from tests.actors.fakes import PATIENCE_S, RATE, sounds
+from tests.actors.fakes import OPTIONS, PATIENCE_S, PLAIN, RATE, sounds
 from tests.conftest import SAMPLES
 
 LONG = 40.0  # seconds: some 50 windows, so that there is a middle of the work
@@ -74,7 +75,7 @@ def done(events: list[JobEvent]) -> Done:
 
 
 def test_events_come_in_the_order_of_the_protocol(pipeline: Pipeline) -> None:
-    events = list(pipeline.transcribe(sounds(9.0)))
+    events = list(pipeline.transcribe(sounds(9.0), **PLAIN))
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
     assert isinstance(events[0], Started)
     assert done(events)
@@ -94,7 +95,7 @@ def test_events_come_in_the_order_of_the_protocol(pipeline: Pipeline) -> None:
 
 
 def test_a_partial_replaces_the_one_before_and_keeps_what_was_stable(pipeline: Pipeline) -> None:
-    events = [event for event in pipeline.transcribe(sounds(3.0)) if isinstance(event, Partial | Segment)]
+    events = [event for event in pipeline.transcribe(sounds(3.0), **PLAIN) if isinstance(event, Partial | Segment)]
     for _, group in itertools.groupby(events, key=lambda event: event.window):
         *partials, segment = group
         assert isinstance(segment, Segment)
@@ -120,22 +121,22 @@ def test_the_text_is_that_of_the_same_model_in_process(
 ) -> None:
     silence = np.zeros(3 * RATE, np.float32)
     samples = np.concatenate([silence, sounds(5.0, 1), silence, sounds(3.0, 2)])
-    transcript = whisper.transcribe(samples, **wish)  # type: ignore[arg-type]  # all of these are strings
-    events = list(pipeline.transcribe(samples, **wish))
+    transcript = whisper.transcribe(samples, **{**PLAIN, **wish})  # type: ignore[arg-type]  # all of these are strings
+    events = list(pipeline.transcribe(samples, **{**PLAIN, **wish}))
     end = done(events)
     assert end.text == transcript.text != ""
     assert (end.language, end.language_probability) == (transcript.language, transcript.language_probability)
     assert end.duration == transcript.duration == 14.0
     segments = [event for event in events if isinstance(event, Segment)]
-    wanted = [(s.start, s.end, s.text, s.tokens, s.language) for s in transcript.segments]
+    wanted = [(s.start, s.end, s.text, s.decoded.tokens, s.language) for s in transcript.segments]
     assert [(s.start, s.end, s.text, s.tokens, s.language) for s in segments] == wanted
 
 
 def test_seventy_seconds_lose_no_window(pipeline: Pipeline, whisper: Whisper, tmp_path: Path) -> None:
     samples = sounds(70.0)
     soundfile.write(tmp_path / "long.flac", samples, RATE)
-    events = list(pipeline.transcribe(tmp_path / "long.flac"))
-    assert done(events).text == whisper.transcribe(tmp_path / "long.flac").text
+    events = list(pipeline.transcribe(tmp_path / "long.flac", **PLAIN))
+    assert done(events).text == whisper.transcribe(tmp_path / "long.flac", **PLAIN).text
     assert sum(isinstance(event, Segment) for event in events) > 70
 
 
@@ -145,14 +146,19 @@ def test_speech_is_understood_in_processes_as_it_is_in_one(base: Path) -> None:
         events = list(pipeline.transcribe(SAMPLES / "jfk.wav"))
     assert done(events).text == transcript.text
     assert "ask what you can do for your country" in transcript.text
-    assert [event.tokens for event in events if isinstance(event, Segment)] == [s.tokens for s in transcript.segments]
+    segments = [event for event in events if isinstance(event, Segment)]
+    assert [segment.tokens for segment in segments] == [each.decoded.tokens for each in transcript.segments]
+    cues = [(cue.start, cue.end, cue.text) for segment in segments for cue in segment.cues]
+    assert cues == [(cue.start, cue.end, cue.text) for each in transcript.segments for cue in each.cues]
+    assert done(events).coverage == transcript.coverage
+    assert done(events).speech_s == transcript.speech_s
 
 
 def test_samples_and_their_file_give_the_same(pipeline: Pipeline, tmp_path: Path) -> None:
     samples = sounds(2.5)
     path = tmp_path / "にっぽん é.wav"
     soundfile.write(path, samples, RATE, subtype="FLOAT")
-    from_samples, from_file = (list(pipeline.transcribe(audio)) for audio in (samples, path))
+    from_samples, from_file = (list(pipeline.transcribe(audio, **PLAIN)) for audio in (samples, path))
     assert done(from_samples).text == done(from_file).text
     assert isinstance(from_file[0], Started)
     assert from_file[0].name == str(path)
@@ -163,12 +169,12 @@ def test_a_path_means_what_it_means_here_though_the_working_directory_has_change
 ) -> None:
     soundfile.write(tmp_path / "clip.wav", sounds(0.5), RATE)
     monkeypatch.chdir(tmp_path)
-    assert done(list(pipeline.transcribe("clip.wav"))).duration == pytest.approx(0.5)
+    assert done(list(pipeline.transcribe("clip.wav", **PLAIN))).duration == pytest.approx(0.5)
 
 
 def test_samples_leave_no_file_behind(pipeline: Pipeline) -> None:
     before = set(pipeline.connection.folder.iterdir())
-    events = pipeline.transcribe(sounds(0.5))
+    events = pipeline.transcribe(sounds(0.5), **PLAIN)
     next(events)
     assert set(pipeline.connection.folder.iterdir()) - before
     list(events)
@@ -180,13 +186,13 @@ def test_audio_too_short_for_speech_is_done_with_a_warning(pipeline: Pipeline, t
     path = tmp_path / "short.wav"
     soundfile.write(path, sounds(1.0)[:n_samples], RATE)
     for audio in (path, sounds(1.0)[:n_samples]):
-        end = done(list(pipeline.transcribe(audio)))
+        end = done(list(pipeline.transcribe(audio, **PLAIN)))
         assert end.text == ""
         assert "too short" in end.warnings[0]
 
 
 def test_silence_is_done_at_once_with_empty_text(pipeline: Pipeline) -> None:
-    events = list(pipeline.transcribe(np.zeros(20 * RATE, np.float32)))
+    events = list(pipeline.transcribe(np.zeros(20 * RATE, np.float32), **PLAIN))
     assert (done(events).text, done(events).language, done(events).duration) == ("", "", 20.0)
     assert not any(isinstance(event, Partial) for event in events)
 
@@ -201,7 +207,7 @@ def test_jobs_that_are_queued_are_done_in_their_order(pipeline: Pipeline, whispe
         for index, clip in enumerate(clips):
             path = tmp_path / f"{index}.wav"
             soundfile.write(path, clip, RATE, subtype="FLOAT")
-            jobs.append(client.submit(str(path)))
+            jobs.append(client.submit(str(path), options=OPTIONS))
         ends: dict[bytes, Done] = {}
         while len(ends) < len(jobs):
             event = client.receive(PATIENCE_S)
@@ -210,39 +216,39 @@ def test_jobs_that_are_queued_are_done_in_their_order(pipeline: Pipeline, whispe
             if isinstance(event, Done):
                 ends[event.job] = event
     assert list(ends) == jobs
-    assert [ends[job].text for job in jobs] == [whisper.transcribe(clip).text for clip in clips]
+    assert [ends[job].text for job in jobs] == [whisper.transcribe(clip, **PLAIN).text for clip in clips]
 
 
 def test_threads_that_transcribe_at_the_same_time_get_each_its_own(pipeline: Pipeline, whisper: Whisper) -> None:
     clips = [sounds(1.5, seed=index) for index in range(6)]
     with ThreadPoolExecutor(6) as pool:
-        texts = list(pool.map(lambda clip: done(list(pipeline.transcribe(clip))).text, clips))
-    assert texts == [whisper.transcribe(clip).text for clip in clips]
+        texts = list(pool.map(lambda clip: done(list(pipeline.transcribe(clip, **PLAIN))).text, clips))
+    assert texts == [whisper.transcribe(clip, **PLAIN).text for clip in clips]
 
 
 def test_an_unreadable_file_fails_its_job_alone(pipeline: Pipeline, tmp_path: Path) -> None:
     (tmp_path / "noise.wav").write_bytes(b"RIFF\x24\0\0\0WAVEfmt \x10\0\0\0")
     for path in (tmp_path / "missing.wav", tmp_path / "noise.wav", tmp_path):
-        events = list(pipeline.transcribe(path))
+        events = list(pipeline.transcribe(path, **PLAIN))
         assert isinstance(events[-1], Failed)
         assert events[-1].code == "audio"
         assert path.name in events[-1].text
-    assert done(list(pipeline.transcribe(sounds(0.5))))
+    assert done(list(pipeline.transcribe(sounds(0.5), **PLAIN)))
 
 
 def test_a_name_that_is_no_text_fails_its_job_alone(pipeline: Pipeline, tmp_path: Path) -> None:
     with contextlib.suppress(OSError):
         (tmp_path / "caf\udce9.wav").write_bytes(b"")
     with pytest.raises(Exception, match="surrogate"):
-        list(pipeline.transcribe(tmp_path / "caf\udce9.wav"))
-    assert done(list(pipeline.transcribe(sounds(0.5))))
+        list(pipeline.transcribe(tmp_path / "caf\udce9.wav", **PLAIN))
+    assert done(list(pipeline.transcribe(sounds(0.5), **PLAIN)))
 
 
 def test_leaving_the_iteration_early_cancels_the_job(pipeline: Pipeline) -> None:
-    events = pipeline.transcribe(sounds(LONG))
+    events = pipeline.transcribe(sounds(LONG), **PLAIN)
     job = next(event for event in events if isinstance(event, Partial)).job
     events.close()
-    next_one = list(pipeline.transcribe(sounds(0.5)))
+    next_one = list(pipeline.transcribe(sounds(0.5), **PLAIN))
     assert done(next_one)
     states = {state.job: state for state in pipeline._hub._ledger.snapshot().jobs}
     assert isinstance(states[job].end, Cancelled)
@@ -253,18 +259,18 @@ def test_leaving_the_iteration_early_cancels_the_job(pipeline: Pipeline) -> None
 )
 def test_wishes_the_model_cannot_fulfil_are_refused_before_any_work(pipeline: Pipeline, wish: dict[str, str]) -> None:
     with pytest.raises(OptionError):
-        list(pipeline.transcribe(sounds(0.5), **wish))
+        list(pipeline.transcribe(sounds(0.5), **{**PLAIN, **wish}))
 
 
 @pytest.mark.parametrize("samples", [np.zeros((9, 2), np.float32), np.zeros(9), np.array([np.nan], np.float32)])
 def test_arrays_that_are_no_audio_are_refused_before_any_work(pipeline: Pipeline, samples: Any) -> None:
     with pytest.raises(OptionError, match="audio array"):
-        list(pipeline.transcribe(samples))
+        list(pipeline.transcribe(samples, **PLAIN))
 
 
 def test_nothing_is_lost_by_who_attaches_when_a_short_clip_is_submitted(pipeline: Pipeline) -> None:
     clip = sounds(0.4)
-    wanted = done(list(pipeline.transcribe(clip))).text
+    wanted = done(list(pipeline.transcribe(clip, **PLAIN))).text
     ready = threading.Barrier(2)
 
     def watch() -> list[str]:
@@ -281,7 +287,7 @@ def test_nothing_is_lost_by_who_attaches_when_a_short_clip_is_submitted(pipeline
         with ThreadPoolExecutor(1) as pool:
             seen = pool.submit(watch)
             ready.wait()
-            events = list(pipeline.transcribe(clip))
+            events = list(pipeline.transcribe(clip, **PLAIN))
             assert done(events).text == wanted
             assert [event.text for event in events if isinstance(event, Segment)] == [f" {wanted}"]
             assert [isinstance(event, TerminalEvent) for event in events].count(True) == 1
@@ -294,17 +300,17 @@ def test_nothing_is_lost_by_who_attaches_when_a_short_clip_is_submitted(pipeline
 def test_asyncio_gets_the_same_events(pipeline: Pipeline) -> None:
     async def main() -> list[JobEvent]:
         async with asyncio.timeout(PATIENCE_S):
-            return [event async for event in pipeline.stream(sounds(2.0))]
+            return [event async for event in pipeline.stream(sounds(2.0), **PLAIN)]
 
-    assert done(asyncio.run(main())).text == done(list(pipeline.transcribe(sounds(2.0)))).text
+    assert done(asyncio.run(main())).text == done(list(pipeline.transcribe(sounds(2.0), **PLAIN))).text
 
 
 def test_asyncio_jobs_run_beside_each_other_and_can_be_cancelled_while_they_wait(pipeline: Pipeline) -> None:
     async def text(seed: int) -> str:
-        return [event async for event in pipeline.stream(sounds(1.0, seed))][-1].text  # type: ignore[union-attr]  # Done
+        return [event async for event in pipeline.stream(sounds(1.0, seed), **PLAIN)][-1].text  # type: ignore[union-attr]  # Done
 
     async def wait_in_the_queue() -> None:
-        async with aclosing(cast("Any", pipeline.stream(sounds(LONG)))) as events:
+        async with aclosing(cast("Any", pipeline.stream(sounds(LONG), **PLAIN))) as events:
             async for _ in events:
                 queued.set()
 
@@ -355,7 +361,7 @@ def test_another_program_finds_the_pipeline(pipeline: Pipeline) -> None:
 
 
 def test_an_idle_pipeline_uses_no_processor(pipeline: Pipeline) -> None:
-    list(pipeline.transcribe(sounds(2.0)))
+    list(pipeline.transcribe(sounds(2.0), **PLAIN))
     children = [psutil.Process(pid) for pid in pipeline.pids().values()]
     hub = pipeline._thread
     assert hub is not None
@@ -378,19 +384,19 @@ def test_an_unstarted_pipeline_says_so(tiny: Path) -> None:
     pipeline.close()
     assert not pipeline.interrupt()
     with pytest.raises(PipelineError, match="not started"):
-        next(pipeline.transcribe(sounds(0.5)))
+        next(pipeline.transcribe(sounds(0.5), **PLAIN))
 
 
 def test_a_closed_pipeline_stays_closed_and_says_so(tiny: Path) -> None:
     pipeline = Pipeline(tiny)
     with pipeline:
-        assert done(list(pipeline.transcribe(sounds(0.5))))
+        assert done(list(pipeline.transcribe(sounds(0.5), **PLAIN)))
         client = pipeline.client()  # left open: it must not keep the pipeline from closing
     pipeline.close()
     pipeline.close()
     assert pipeline.pids() == {}
     assert not is_live(pipeline.connection.folder)
-    for use in (pipeline.start, pipeline.client, lambda: next(pipeline.transcribe(sounds(0.5)))):
+    for use in (pipeline.start, pipeline.client, lambda: next(pipeline.transcribe(sounds(0.5), **PLAIN))):
         with pytest.raises(PipelineError, match="stopped"):
             use()
     with pytest.raises(PipelineError, match="stopped"):
@@ -400,7 +406,7 @@ def test_a_closed_pipeline_stays_closed_and_says_so(tiny: Path) -> None:
 
 def test_an_exception_inside_the_block_closes_everything_and_passes(tiny: Path) -> None:
     pipeline = Pipeline(tiny)
-    events = pipeline.transcribe(sounds(LONG))
+    events = pipeline.transcribe(sounds(LONG), **PLAIN)
 
     def use() -> None:
         with pipeline:
@@ -419,7 +425,7 @@ def test_a_pipeline_can_be_closed_while_another_thread_iterates(tiny: Path) -> N
         begun = threading.Event()
 
         def iterate() -> None:
-            for event in pipeline.transcribe(sounds(LONG)):
+            for event in pipeline.transcribe(sounds(LONG), **PLAIN):
                 if isinstance(event, Partial):
                     begun.set()
 
@@ -433,7 +439,7 @@ def test_a_pipeline_can_be_closed_while_another_thread_iterates(tiny: Path) -> N
 def test_a_pipeline_lives_in_any_thread(tiny: Path) -> None:
     def live() -> str:
         with Pipeline(tiny) as pipeline:
-            return done(list(pipeline.transcribe(sounds(0.5)))).text
+            return done(list(pipeline.transcribe(sounds(0.5), **PLAIN))).text
 
     with ThreadPoolExecutor(1) as pool:
         assert pool.submit(live).result(PATIENCE_S)
@@ -442,11 +448,11 @@ def test_a_pipeline_lives_in_any_thread(tiny: Path) -> None:
 def test_five_pipelines_started_in_the_same_second_do_not_meet(tiny: Path, whisper: Whisper) -> None:
     def live(seed: int) -> str:
         with Pipeline(tiny, threads=1) as pipeline:
-            return done(list(pipeline.transcribe(sounds(0.9, seed)))).text
+            return done(list(pipeline.transcribe(sounds(0.9, seed), **PLAIN))).text
 
     with ThreadPoolExecutor(5) as pool:
         texts = list(pool.map(live, range(5)))
-    assert texts == [whisper.transcribe(sounds(0.9, seed)).text for seed in range(5)]
+    assert texts == [whisper.transcribe(sounds(0.9, seed), **PLAIN).text for seed in range(5)]
 
 
 # --- loss -------------------------------------------------------------------------------------------------------
@@ -459,13 +465,13 @@ def test_an_actor_that_is_killed_while_it_starts_is_named(tiny: Path) -> None:
             pipeline.wait_until_ready()
         assert raised.value.code == "actor_lost"
         with pytest.raises(PipelineError, match="encoder was killed"):
-            next(pipeline.transcribe(sounds(0.5)))
+            next(pipeline.transcribe(sounds(0.5), **PLAIN))
 
 
 @pytest.mark.parametrize("name", LINE)
 def test_an_actor_that_is_killed_in_the_middle_of_a_job_is_named(tiny: Path, name: str) -> None:
     with Pipeline(tiny) as pipeline:
-        events = pipeline.transcribe(sounds(LONG))
+        events = pipeline.transcribe(sounds(LONG), **PLAIN)
         while not isinstance(next(events), Segment):
             pass
         os.kill(pipeline.pids()[name], signal.SIGKILL)
@@ -478,16 +484,16 @@ def test_an_actor_that_is_killed_in_the_middle_of_a_job_is_named(tiny: Path, nam
 
 def test_an_actor_that_is_killed_between_two_jobs_is_named_at_the_next(tiny: Path) -> None:
     with Pipeline(tiny) as pipeline:
-        assert done(list(pipeline.transcribe(sounds(0.5))))
+        assert done(list(pipeline.transcribe(sounds(0.5), **PLAIN)))
         os.kill(pipeline.pids()["decoder"], signal.SIGTERM)
         with pytest.raises(PipelineError, match="decoder ended") as raised:
-            list(itertools.chain.from_iterable(pipeline.transcribe(sounds(0.5)) for _ in range(1000)))
+            list(itertools.chain.from_iterable(pipeline.transcribe(sounds(0.5), **PLAIN) for _ in range(1000)))
         assert raised.value.code == "actor_lost"
 
 
 def test_all_actors_killed_at_once_is_one_error(tiny: Path) -> None:
     with Pipeline(tiny) as pipeline:
-        events = pipeline.transcribe(sounds(LONG))
+        events = pipeline.transcribe(sounds(LONG), **PLAIN)
         next(events)
         pipeline.kill()
         with pytest.raises(PipelineError, match="was killed by SIGKILL"):
@@ -510,7 +516,7 @@ def flip(path: Path) -> None:
 def test_a_damaged_model_file_is_named_before_any_text(tiny: Path, tmp_path: Path, name: str) -> None:
     with Pipeline(damaged(tiny, tmp_path / "модель", name, flip)) as pipeline:
         with pytest.raises(PipelineError, match=Path(name).name) as raised:
-            next(event for event in pipeline.transcribe(sounds(2.0)) if isinstance(event, Partial | Segment))
+            next(event for event in pipeline.transcribe(sounds(2.0), **PLAIN) if isinstance(event, Partial | Segment))
         assert raised.value.code == "model"
 
 
@@ -531,7 +537,7 @@ def test_a_manifest_that_is_damaged_after_the_start_ends_the_pipeline(
         Pipeline(tiny) as pipeline,
         pytest.raises(PipelineError, match="manifest") as raised,
     ):
-        list(pipeline.transcribe(sounds(0.5)))
+        list(pipeline.transcribe(sounds(0.5), **PLAIN))
     assert raised.value.code == "model"
 
 
@@ -552,7 +558,7 @@ def test_a_deep_temporary_folder_with_spaces_and_accents_is_passed_over(
     monkeypatch.setattr(tempfile, "tempdir", None)
     monkeypatch.delenv("XDG_RUNTIME_DIR")
     with Pipeline(tiny) as pipeline:
-        assert done(list(pipeline.transcribe(sounds(0.5))))
+        assert done(list(pipeline.transcribe(sounds(0.5), **PLAIN)))
         assert len(os.fsencode(pipeline.connection.folder)) < 60
     monkeypatch.setattr(tempfile, "tempdir", None)
 
@@ -585,8 +591,8 @@ def test_loopback_tcp_gives_the_same_text(tiny: Path, whisper: Whisper, monkeypa
     with Pipeline(tiny) as pipeline:
         assert pipeline.connection.hub.startswith("tcp://127.0.0.1:")
         assert pipeline.connection.transport.security.public
-        events = list(pipeline.transcribe(sounds(2.5)))
-    assert done(events).text == whisper.transcribe(sounds(2.5)).text
+        events = list(pipeline.transcribe(sounds(2.5), **PLAIN))
+    assert done(events).text == whisper.transcribe(sounds(2.5), **PLAIN).text
 
 
 # --- processors -------------------------------------------------------------------------------------------------
@@ -603,13 +609,13 @@ def test_one_processor_means_one_thread_in_every_session(tiny: Path, capfd: pyte
     try:
         with Pipeline(tiny) as pipeline:
             assert pipeline.connection.settings.threads == 1
-            assert done(list(pipeline.transcribe(sounds(0.5))))
+            assert done(list(pipeline.transcribe(sounds(0.5), **PLAIN)))
             few = threads_of(pipeline)
     finally:
         os.sched_setaffinity(0, processors)
     with Pipeline(tiny, threads=3) as pipeline:
         assert pipeline.connection.settings.threads == 3
-        assert done(list(pipeline.transcribe(sounds(0.5))))
+        assert done(list(pipeline.transcribe(sounds(0.5), **PLAIN)))
         many = threads_of(pipeline)
     assert many["encoder"] - few["encoder"] == 2  # of one session
     assert many["decoder"] - few["decoder"] == 2 * 2  # of two sessions, which never run at the same time
@@ -759,3 +765,9 @@ def wait_for_end(descriptor: int) -> None:
 
     assert select.select([descriptor], [], [], PATIENCE_S)[0]
     os.close(descriptor)
+
+
+def test_a_pipeline_closes_though_its_console_never_came_so_far_as_to_subscribe(tiny: Path) -> None:
+    with Pipeline(tiny, console=Command("console", ())) as pipeline:
+        pass
+    assert pipeline.pids() == {}

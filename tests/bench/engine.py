@@ -11,10 +11,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from susurrus.models import Decoder, Encoder, LogMel, ModelConfig, Tokenizer, Whisper, ensure_model
+from susurrus.models.decoding import WindowDecoder
+from susurrus.models.ladder import EncodedWindow
 from susurrus.models.mel import pad_frames
+from susurrus.models.options import DecodingOptions, OptionFields
+from susurrus.models.results import DecodedWindow
 from susurrus.models.rules import prompt_tokens, rules_for
 
 Float32Array = NDArray[np.float32]
+
+ONE_TRY: OptionFields = {
+    "temperatures": (0.0,),
+    "compression_ratio_threshold": None,
+    "logprob_threshold": None,
+    "no_speech_threshold": None,
+}
+"""What the first try gives is taken as it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,22 +47,39 @@ class Difference:
 
 
 class Engine:
-    """The parts of a `Whisper` and the `Whisper` made of them; one thread at a time."""
+    """The parts of a `Whisper` and the `Whisper` made of them; one thread at a time.
 
-    def __init__(self, model: str | Path, precision: str, threads: int) -> None:
+    Args:
+        model: name or directory.
+        precision: `int8` or `float32`.
+        threads: of the sessions; 0 takes the CPUs this process may use.
+        timestamps: whether the model says when.
+    """
+
+    def __init__(self, model: str | Path, precision: str, threads: int, *, timestamps: bool = False) -> None:
+        self.timestamps = timestamps
         directory = ensure_model(model, precisions=(precision,))
         self.directory = directory
         self.config = ModelConfig.from_directory(directory)
         self.tokenizer = Tokenizer.from_directory(directory)
         self._log_mel = LogMel.from_directory(directory)
         self._encoder = Encoder(directory, precision=precision, threads=threads)
-        self._decoder = Decoder(directory, precision=precision, threads=threads)
-        self.whisper = Whisper(self.config, self._log_mel, self._encoder, self._decoder, self.tokenizer)
+        self._session = Decoder(directory, precision=precision, threads=threads)
+        self._decoder = WindowDecoder(self._session, self.tokenizer, self.config)
+        self.whisper = Whisper(self.config, self._log_mel, self._encoder, self._decoder)
 
     def transcribe(self, samples: Float32Array, language: str) -> tuple[tuple[int, ...], str]:
-        """Tokens and text of float32 mono samples (n,), n at most one window."""
-        transcript = self.whisper.transcribe(samples, language=language)
-        return tuple(token for segment in transcript.segments for token in segment.tokens), transcript.text
+        """Tokens and text of float32 mono samples (n,), n at most one window: greedy, in one try, all of it."""
+        recording = self._decoder.recording(DecodingOptions(language=language, timestamps=self.timestamps, **ONE_TRY))
+        mel, silence = self._log_mel(samples)
+        states = self._encoder(pad_frames(mel, silence, self.config.audio.n_frames))
+        steps = self._decoder.decode(EncodedWindow(0, states, self.config.audio.chunk_length, ()), recording)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as stop:
+                decoded: DecodedWindow = stop.value
+                return decoded.tokens, decoded.text
 
     def explain(self, samples: Float32Array, language: str, ours: Sequence[int], theirs: Sequence[int]) -> Difference:
         """Decode up to the first step at which the two part and compare both candidates there."""
@@ -81,13 +110,14 @@ class Engine:
         """Logits after the rules, float32 (n_vocab,), once `tokens` are sampled, one step a token as in decoding."""
         special = self.tokenizer.special
         mel, silence = self._log_mel(samples)
-        self._decoder.begin(self._encoder(pad_frames(mel, silence, self.config.audio.n_frames)))
-        prompt = prompt_tokens(special, language, "transcribe", (), self.config.dimensions.n_text_ctx)
-        logits = self._decoder.step(prompt.tokens)
+        self._session.begin(self._encoder(pad_frames(mel, silence, self.config.audio.n_frames)))
+        n_text_ctx = self.config.dimensions.n_text_ctx
+        prompt = prompt_tokens(special, language, "transcribe", (), n_text_ctx, timestamps=self.timestamps)
+        logits = self._session.step(prompt.tokens)
         for token in tokens:
-            logits = self._decoder.step([token])
+            logits = self._session.step([token])
         logits = logits.copy()
-        for rule in rules_for(self.config, special):
+        for rule in rules_for(self.config, special, timestamps=self.timestamps):
             rule(logits, tokens)
         return logits
 

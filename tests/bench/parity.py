@@ -3,7 +3,8 @@
     python -m tests.bench.parity CORPUS --set english --reference reference.jsonl --precision float32
     python -m tests.bench.parity CORPUS --set english --pipeline
 
-Both sides hear the first 30 s of a clip, decode greedily without timestamps, in the same language.
+Both sides hear the first 30 s of a clip, decode greedily in one try, in the same language; with `--timestamps` they
+also say when.
 """
 
 from __future__ import annotations
@@ -109,14 +110,15 @@ def _text_there(pipeline: Pipeline, clip: Clip, language: str | None) -> str:
     return end.text if isinstance(end, Done) else f"(failed: {getattr(end, 'text', '')})"
 
 
-def references_for(clips: Sequence[Clip], source: str, checkpoint: str) -> dict[str, Reference]:
+def references_for(clips: Sequence[Clip], source: str, checkpoint: str, *, timestamps: bool) -> dict[str, Reference]:
     """References by clip, read from a file or computed now.
 
     Raises:
         BenchError: the file lacks a clip, or does not exist.
     """
     if source == OPENAI:
-        return {reference.path: reference for reference in compute_references(clips, checkpoint)}
+        computed = compute_references(clips, checkpoint, timestamps=timestamps)
+        return {reference.path: reference for reference in computed}
     if not Path(source).is_file():
         raise BenchError(f"--reference {source}: no such file; name one, or {OPENAI} to compute them")
     references = read_references(Path(source))
@@ -136,6 +138,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--threads", type=int, default=0, help="0 takes the CPUs this process may use")
     add("--reference", default=OPENAI, help=f"a .jsonl file, or {OPENAI} (default) to compute it now")
     add("--checkpoint", default="base", help="weights of the reference that is computed: .pt file or name")
+    add("--timestamps", action="store_true", help="decode with timestamps, in a file of references too")
     add("--pipeline", action="store_true", help="compare with the actors' text instead of a reference")
     return parser
 
@@ -145,10 +148,10 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         clips = read_corpus(options.corpus, options.set)
-        engine = Engine(options.model, options.precision, options.threads)
+        engine = Engine(options.model, options.precision, options.threads, timestamps=options.timestamps)
         if options.pipeline:
             return int(compare_pipeline(engine, clips, options.precision, options.threads) > 0)
-        references = references_for(clips, options.reference, options.checkpoint)
+        references = references_for(clips, options.reference, options.checkpoint, timestamps=options.timestamps)
         report(engine, [compare(engine, clip, references[clip.name]) for clip in clips])
     except (BenchError, SusurrusError) as error:
         sys.exit(f"error: {error}")

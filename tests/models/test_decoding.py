@@ -1,296 +1,445 @@
-"""Greedy decoding: what is sampled, when it ends, and which language a window is in."""
+"""Decoding a window: prompt, language, fallback, going on to the end of the speech, cues. With scripted sessions."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from susurrus.models.config import ModelConfig, SpecialTokens
-from susurrus.models.decoding import WindowDecoder, WindowOptions, check_language, check_task, encode_prompt
-from susurrus.models.errors import OptionError
-from susurrus.models.results import DecodedWindow, Hypothesis
+from susurrus.models.decoding import WindowDecoder
+from susurrus.models.ladder import EncodedWindow
+from susurrus.models.options import DecodingOptions
+from susurrus.models.recording import Recording
+from susurrus.models.results import Cue, DecodedWindow, Hypothesis, Span
 from susurrus.models.tokenizer import Tokenizer
+from tests.models.scripted import Said, ScriptedSession
 
-STATES = np.zeros((50, 64), np.float32)
-TEXT = 60  # any token that is text
-
-
-class ScriptedSession:
-    """A decoder that says what the test has written down, and notes what it was asked."""
-
-    def __init__(self, n_vocab: int, script: Sequence[int | Mapping[int, float]]) -> None:
-        self.steps: list[list[int]] = []
-        self.calls: list[str] = []
-        self._logits = np.zeros(n_vocab, np.float32)
-        self._script = list(script)
-
-    def begin(self, hidden_states: NDArray[np.float32]) -> None:
-        """Note it."""
-        assert hidden_states is STATES
-        self.calls.append("begin")
-
-    def rewind(self, position: int = 0) -> None:
-        """Note it."""
-        assert position == 0
-        self.calls.append("rewind")
-
-    def step(self, tokens: Sequence[int]) -> NDArray[np.float32]:
-        """Logits whose largest is the next of the script; its last entry for ever."""
-        self.steps.append(list(tokens))
-        self.calls.append("step")
-        wanted = self._script.pop(0) if len(self._script) > 1 else self._script[0]
-        self._logits[:] = 0
-        for token, value in ({wanted: 9.0} if isinstance(wanted, int) else wanted).items():
-            self._logits[token] = value
-        return self._logits
+STATES = np.zeros((1500, 512), np.float32)
+ENGLISH = DecodingOptions(language="en", timestamps=False)
+TIMED = DecodingOptions(language="en")
 
 
-@pytest.fixture(scope="module")
-def config(tiny: Path) -> ModelConfig:
-    return ModelConfig.from_directory(tiny)
+@dataclass
+class Stage:
+    """A decoder on a scripted session, with the real vocabulary of a multilingual model."""
+
+    config: ModelConfig
+    tokenizer: Tokenizer
+    session: ScriptedSession = field(init=False)
+    recording: Recording = field(init=False)
+
+    @property
+    def special(self) -> SpecialTokens:
+        """The model's special tokens."""
+        return self.tokenizer.special
+
+    def at(self, seconds: float) -> int:
+        """The timestamp token."""
+        return self.special.timestamp_begin + round(seconds / 0.02)
+
+    def text(self, text: str) -> list[int]:
+        """Its tokens."""
+        return self.tokenizer.encode(text)
+
+    def decoder(
+        self, script: Callable[[list[int]], Said], options: DecodingOptions, *, heard: Mapping[str, float] | None = None
+    ) -> WindowDecoder:
+        """A decoder that hears these languages (logits), then says what the script has after the prompt."""
+        starts = {self.special.transcribe, self.special.translate, self.special.no_timestamps}
+
+        def said(row: list[int]) -> Said:
+            if row == [self.special.sot]:
+                languages = heard or {"en": 9.0}
+                return {
+                    self.special.languages[code]: value for code, value in languages.items() if code != "silence"
+                } | {self.special.no_speech: (heard or {}).get("silence", 0.0)}
+            after = max(index for index, token in enumerate(row) if token in starts) + 1
+            return script(row[after:])
+
+        self.session = ScriptedSession(self.config.dimensions.n_vocab, said)
+        decoder = WindowDecoder(self.session, self.tokenizer, self.config)
+        self.recording = decoder.recording(options)
+        return decoder
+
+    def decode(
+        self,
+        script: Callable[[list[int]], Said],
+        options: DecodingOptions = ENGLISH,
+        *,
+        heard: Mapping[str, float] | None = None,
+        duration: float = 30.0,
+        speech: tuple[Span, ...] = (),
+    ) -> tuple[list[Hypothesis], DecodedWindow]:
+        """One window decoded by a script."""
+        decoder = self.decoder(script, options, heard=heard)
+        return finish(decoder, EncodedWindow(0, STATES, duration, speech), self.recording)
+
+    def saying(self, *tokens: int) -> Callable[[list[int]], Said]:
+        """These tokens, whatever was said before, then the end."""
+        return lambda said: tokens[len(said)] if len(said) < len(tokens) else self.special.eot
 
 
-@pytest.fixture(scope="module")
-def tokenizer(tiny: Path) -> Tokenizer:
-    return Tokenizer.from_directory(tiny)
-
-
-@pytest.fixture(scope="module")
-def special(tokenizer: Tokenizer) -> SpecialTokens:
-    return tokenizer.special
-
-
-class Multilingual(Tokenizer):
-    """The tiny tokenizer as a model with languages has it."""
-
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self.__dict__ = dict(tokenizer.__dict__)
-        self.special = replace(tokenizer.special, multilingual=True)
-
-
-@pytest.fixture(scope="module")
-def multilingual(tokenizer: Tokenizer) -> Tokenizer:
-    return Multilingual(tokenizer)
-
-
-def decode(
-    config: ModelConfig,
-    tokenizer: Tokenizer,
-    script: Sequence[int | Mapping[int, float]],
-    options: WindowOptions | None = None,
-) -> tuple[list[Hypothesis], DecodedWindow, ScriptedSession]:
-    session = ScriptedSession(config.dimensions.n_vocab, script)
-    steps = WindowDecoder(session, tokenizer, config).decode(STATES, options or WindowOptions("en"))
-    hypotheses = []
+def finish(
+    decoder: WindowDecoder, window: EncodedWindow, recording: Recording
+) -> tuple[list[Hypothesis], DecodedWindow]:
+    steps, hypotheses = decoder.decode(window, recording), []
     while True:
         try:
             hypotheses.append(next(steps))
         except StopIteration as stop:
-            return hypotheses, stop.value, session
+            return hypotheses, stop.value
 
 
-def test_the_most_probable_tokens_are_taken_until_the_end_token(
-    config: ModelConfig, tokenizer: Tokenizer, special: SpecialTokens
+@pytest.fixture(scope="module")
+def stage(base: Path) -> Stage:
+    return Stage(ModelConfig.from_directory(base), Tokenizer.from_directory(base))
+
+
+@pytest.fixture(scope="module")
+def english_only(tiny_en: Path) -> Stage:
+    return Stage(ModelConfig.from_directory(tiny_en), Tokenizer.from_directory(tiny_en))
+
+
+# --- the prompt ---
+
+
+def test_the_first_step_asks_what_is_heard_the_second_is_the_rest_of_the_prompt(stage: Stage) -> None:
+    special = stage.special
+    _, decoded = stage.decode(stage.saying(*stage.text(" Hello")))
+    assert decoded.text == " Hello"
+    assert stage.session.asked[:2] == [
+        [special.sot],
+        [special.languages["en"], special.transcribe, special.no_timestamps],
+    ]
+    stage.decode(stage.saying(stage.at(0), *stage.text(" Hallo")), DecodingOptions(language="de", task="translate"))
+    assert stage.session.asked[1] == [special.languages["de"], special.translate]
+
+
+def test_an_english_model_takes_neither_language_nor_task(english_only: Stage) -> None:
+    special = english_only.special
+    decoder = english_only.decoder(lambda _: special.eot, replace(ENGLISH, language=None))
+    english_only.session._script = lambda row: english_only.text(" yes")[0] if len(row) < 3 else special.eot
+    _, decoded = finish(decoder, EncodedWindow(0, STATES, 30.0, ()), english_only.recording)
+    assert english_only.session.asked[:2] == [[special.sot], [special.no_timestamps]]
+    assert (decoded.text, decoded.language, decoded.language_probability) == (" yes", "en", 1.0)
+    assert decoded.language_probabilities == {}
+
+
+def test_hotwords_and_prompt_stand_before_the_start(stage: Stage) -> None:
+    options = replace(ENGLISH, prompt="Susurrus speaks.", hotwords="Köln")
+    stage.decode(stage.saying(*stage.text(" Hi")), options)
+    special = stage.special
+    before = [special.sot_prev, *stage.text(" Köln"), *stage.text(" Susurrus speaks.")]
+    assert stage.session.asked[1][: len(before) + 1] == [*before, special.sot]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "hotwords"), [(" cat" * 600, ""), ("", " dog" * 600), (" cat" * 600, " dog" * 600), ("世界" * 400, "")]
+)
+def test_what_is_too_long_before_the_text_is_cut_with_one_warning_and_numbers(
+    stage: Stage, prompt: str, hotwords: str
 ) -> None:
-    hypotheses, decoded, session = decode(config, tokenizer, [TEXT, TEXT + 1, special.eot])
-    assert decoded.tokens == (TEXT, TEXT + 1)
-    assert decoded.text == tokenizer.decode(decoded.tokens)
-    assert not decoded.truncated
-    assert [hypothesis.tokens for hypothesis in hypotheses] == [(TEXT,), (TEXT, TEXT + 1)]
-    assert session.steps[1:] == [[TEXT], [TEXT + 1]]
+    options = replace(ENGLISH, prompt=prompt, hotwords=hotwords)
+    decoder = stage.decoder(stage.saying(*stage.text(" Hi")), options)
+    window = EncodedWindow(0, STATES, 30.0, ())
+    _, first = finish(decoder, window, stage.recording)
+    _, second = finish(decoder, window, stage.recording)
+    assert first.text == second.text == " Hi"
+    (warning,) = first.warnings
+    assert str(max(len(stage.recording.prompt), len(stage.recording.hotwords))) in warning
+    assert second.warnings == ()
 
 
-def test_the_first_step_is_the_prompt_of_the_model(
-    config: ModelConfig, tokenizer: Tokenizer, multilingual: Tokenizer, special: SpecialTokens
-) -> None:
-    _, _, session = decode(config, tokenizer, [TEXT, special.eot])
-    assert session.steps[0] == [special.sot, special.no_timestamps]
-    options = WindowOptions("de", "translate", (70, 71))
-    _, _, session = decode(config, multilingual, [TEXT, special.eot], options)
-    german = special.languages["de"]
-    start = [special.sot, german, special.translate, special.no_timestamps]
-    assert session.steps[0] == [special.sot_prev, 70, 71, *start]
-
-
-def test_a_decoder_that_never_ends_is_stopped_at_half_its_context_and_marked(
-    config: ModelConfig, tokenizer: Tokenizer
-) -> None:
-    hypotheses, decoded, session = decode(config, tokenizer, [TEXT])
-    limit = config.dimensions.n_text_ctx // 2
-    assert len(decoded.tokens) == len(hypotheses) == limit
+@pytest.mark.parametrize("length", [0, 1, 222, 223, 224, 600])
+def test_prompt_and_text_together_never_pass_the_context(stage: Stage, length: int) -> None:
+    options = replace(ENGLISH, prompt=" cat" * length, temperatures=(0.0,))
+    words = stage.text(" one two three four five six seven eight nine ten")
+    _, decoded = stage.decode(lambda said: words[(len(said) * 7) % 10] if len(said) % 11 else words[0], options)
+    assert len(stage.session.rows[0]) <= stage.config.dimensions.n_text_ctx
+    assert decoded.tokens
     assert decoded.truncated
-    assert len(session.steps) == limit  # the last token is not asked about: its successor is not wanted
 
 
-def test_prompt_and_text_together_never_pass_the_context(config: ModelConfig, multilingual: Tokenizer) -> None:
-    for length in (0, 1, 18, 19, 20, 21, 600):
-        options = WindowOptions("de", prompt=(TEXT,) * length)
-        _, decoded, session = decode(config, multilingual, [TEXT], options)
-        positions = sum(len(step) for step in session.steps)
-        assert positions <= config.dimensions.n_text_ctx
-        assert decoded.truncated
-        assert decoded.tokens
+def test_the_text_before_is_given_to_the_next_window_only_when_asked_for(stage: Stage) -> None:
+    window = EncodedWindow(0, STATES, 30.0, ())
+    for wanted in (False, True):
+        options = replace(ENGLISH, condition_on_previous_text=wanted)
+        decoder = stage.decoder(stage.saying(*stage.text(" Hello world")), options)
+        finish(decoder, window, stage.recording)
+        asked = len(stage.session.asked)
+        finish(decoder, window, stage.recording)
+        previous = [stage.special.sot_prev, *stage.text(" Hello world"), stage.special.sot]
+        assert (stage.session.asked[asked + 1][: len(previous)] == previous) == wanted
 
 
-def test_a_text_that_ends_right_at_the_limit_counts_as_truncated(
-    config: ModelConfig, tokenizer: Tokenizer, special: SpecialTokens
-) -> None:
-    limit = config.dimensions.n_text_ctx // 2
-    _, decoded, _ = decode(config, tokenizer, [*[TEXT] * (limit - 1), special.eot])
-    assert not decoded.truncated
-    _, decoded, _ = decode(config, tokenizer, [*[TEXT] * limit, special.eot])
-    assert decoded.truncated  # whether it would have ended there nobody knows
+def test_a_loop_is_not_given_to_the_next_window(stage: Stage) -> None:
+    options = replace(ENGLISH, condition_on_previous_text=True, temperatures=(0.0,))
+    loop = stage.text(" Thank you.")
+    decoder = stage.decoder(lambda said: loop[len(said) % len(loop)], options)
+    window = EncodedWindow(0, STATES, 30.0, ())
+    _, decoded = finish(decoder, window, stage.recording)
+    assert decoded.text == " Thank you."
+    assert stage.recording.previous == ()
 
 
-def test_the_end_cannot_be_the_first_thing_said(
-    config: ModelConfig, tokenizer: Tokenizer, special: SpecialTokens
-) -> None:
-    _, decoded, _ = decode(config, tokenizer, [{special.eot: 9.0, TEXT: 5.0}, special.eot])
-    assert decoded.tokens == (TEXT,)
+# --- the language ---
 
 
-def test_suppressed_tokens_are_never_taken_however_probable(
-    config: ModelConfig, tokenizer: Tokenizer, special: SpecialTokens
-) -> None:
-    never = [*config.suppress_tokens, special.sot, special.no_speech, special.sot_prev]
-    _, decoded, _ = decode(config, tokenizer, [{**dict.fromkeys(never, 9.0), TEXT: 5.0}, special.eot])
-    assert decoded.tokens == (TEXT,)
+def test_the_language_is_the_most_probable_of_the_languages_alone(stage: Stage) -> None:
+    _, decoded = stage.decode(
+        stage.saying(*stage.text(" Hallo")), DecodingOptions(timestamps=False), heard={"de": 9.0, "en": 8.0}
+    )
+    languages = np.zeros(len(stage.special.languages))
+    languages[:2] = 9, 8
+    expected = 1 / np.exp(languages - 9).sum()
+    assert decoded.language == "de"
+    assert decoded.language_probability == pytest.approx(expected)
+    assert list(decoded.language_probabilities)[:2] == ["de", "en"]
+    assert stage.session.asked[1][0] == stage.special.languages["de"]
 
 
-def test_the_sessions_logits_are_not_written_to(
-    config: ModelConfig, tokenizer: Tokenizer, special: SpecialTokens
-) -> None:
-    session = ScriptedSession(config.dimensions.n_vocab, [TEXT, special.eot])
-    decoder = WindowDecoder(session, tokenizer, config)
-    list(decoder.decode(STATES, WindowOptions("en")))
-    assert np.isfinite(session._logits).all()
+def test_a_language_that_was_named_is_taken_and_doubted_if_it_sounds_otherwise(stage: Stage) -> None:
+    _, decoded = stage.decode(stage.saying(*stage.text(" Hello")), heard={"de": 20.0})
+    assert (decoded.language, decoded.language_probability) == ("en", 1.0)
+    (warning,) = decoded.warnings
+    assert "German" in warning
+    assert stage.session.asked[1][0] == stage.special.languages["en"]
 
 
-def test_no_half_character_is_shown_and_none_is_lost(config: ModelConfig, tokenizer: Tokenizer) -> None:
-    units = [tokenizer_id(tokenizer, byte) for byte in "né世🎉!".encode()]
-    hypotheses, decoded, _ = decode(config, tokenizer, [*units, tokenizer.special.eot])
-    assert decoded.text == "né世🎉!"
-    assert decoded.tokens == tuple(units)
-    assert [hypothesis.text for hypothesis in hypotheses] == ["n", "né", "né世", "né世🎉", "né世🎉!"]
+def test_windows_that_are_not_sure_are_heard_together(stage: Stage) -> None:
+    heard = [{"en": 4.0, "de": 3.8}, {"de": 9.0}, {"en": 9.0}]
+    decoder = stage.decoder(stage.saying(*stage.text(" Hm")), DecodingOptions(timestamps=False))
+    answer, said = stage.session._script, []
+    for sounds in heard:
+        logits = {stage.special.languages[code]: value for code, value in sounds.items()}
+        stage.session._script = lambda row, logits=logits: logits if len(row) == 1 else answer(row)  # type: ignore[misc]
+        said.append(finish(decoder, EncodedWindow(0, STATES, 30.0, ()), stage.recording)[1].language)
+    assert said == ["en", "de", "de"]  # the second window decides; the third is not asked
 
 
-def tokenizer_id(tokenizer: Tokenizer, byte: int) -> int:
-    """The token of one byte."""
-    return next(token for token in range(256) if tokenizer.token_bytes(token) == bytes([byte]))
+def test_every_window_decides_for_itself_when_the_recording_is_in_several_languages(stage: Stage) -> None:
+    decoder = stage.decoder(stage.saying(*stage.text(" Hm")), DecodingOptions(timestamps=False, multilingual=True))
+    answer, said = stage.session._script, []
+    for code in ("en", "de", "ja"):
+        logits = {stage.special.languages[code]: 9.0}
+        stage.session._script = lambda row, logits=logits: logits if len(row) == 1 else answer(row)  # type: ignore[misc]
+        said.append(finish(decoder, EncodedWindow(0, STATES, 30.0, ()), stage.recording)[1].language)
+    assert said == ["en", "de", "ja"]
 
 
-def test_what_is_stable_begins_every_later_hypothesis(config: ModelConfig, tokenizer: Tokenizer) -> None:
-    units = [tokenizer_id(tokenizer, byte) for byte in "né 世界 x".encode()]
-    hypotheses, decoded, _ = decode(config, tokenizer, [*units, tokenizer.special.eot])
+# --- the text ---
+
+
+def test_a_decoder_that_never_ends_is_stopped_and_what_it_said_is_kept(stage: Stage) -> None:
+    words = stage.text(" one two three four five six seven eight nine ten eleven twelve")
+
+    def said(tokens: list[int]) -> Said:
+        return words[int(np.random.default_rng(len(tokens)).integers(len(words)))]
+
+    options = replace(ENGLISH, temperatures=(0.0,))
+    hypotheses, decoded = stage.decode(said, options)
+    assert len(decoded.tokens) == len(hypotheses) == stage.config.dimensions.n_text_ctx // 2
+    assert decoded.truncated
+    assert decoded.text == hypotheses[-1].text
+
+
+def test_a_short_window_is_not_asked_for_more_tokens_than_it_can_hold(stage: Stage) -> None:
+    words = stage.text(" one two three four five six seven eight nine ten eleven twelve")
+
+    def said(tokens: list[int]) -> Said:
+        return words[int(np.random.default_rng(len(tokens)).integers(len(words)))]
+
+    _, decoded = stage.decode(said, replace(ENGLISH, temperatures=(0.0,)), duration=1.0)
+    assert len(decoded.tokens) == 60
+    assert decoded.truncated
+
+
+def test_no_half_character_is_shown_and_none_is_lost(stage: Stage) -> None:
+    tokens = [token for character in "n世é🎉!" for token in stage.text(character)]
+    hypotheses, decoded = stage.decode(stage.saying(*tokens))
+    assert decoded.text == "n世é🎉!"
+    assert [hypothesis.text for hypothesis in hypotheses] == ["n", "n世", "n世é", "n世é🎉", "n世é🎉!"]
+
+
+def test_what_is_stable_begins_every_later_hypothesis_of_its_temperature(stage: Stage) -> None:
+    hypotheses, decoded = stage.decode(stage.saying(*stage.text(" né 世界 x, and more")))
     for former, latter in pairwise(hypotheses):
         assert latter.text.startswith(former.text[: former.stable])
         assert latter.stable >= former.stable
     assert decoded.text.startswith(hypotheses[-1].text[: hypotheses[-1].stable])
 
 
-def test_nothing_runs_between_two_hypotheses_once_the_caller_has_left(
-    config: ModelConfig, tokenizer: Tokenizer
-) -> None:
-    session = ScriptedSession(config.dimensions.n_vocab, [TEXT])
-    steps = WindowDecoder(session, tokenizer, config).decode(STATES, WindowOptions("en"))
+def test_nothing_runs_between_two_hypotheses_once_the_caller_has_left(stage: Stage) -> None:
+    decoder = stage.decoder(stage.saying(*stage.text(" Hello world")), ENGLISH)
+    steps = decoder.decode(EncodedWindow(0, STATES, 30.0, ()), stage.recording)
     next(steps)
-    asked = len(session.steps)
+    asked = len(stage.session.asked)
     steps.close()
-    assert len(session.steps) == asked == 1
+    assert len(stage.session.asked) == asked == 2
 
 
-def test_the_next_window_begins_afresh(config: ModelConfig, tokenizer: Tokenizer, special: SpecialTokens) -> None:
-    session = ScriptedSession(config.dimensions.n_vocab, [TEXT, special.eot, TEXT + 1, special.eot])
-    decoder = WindowDecoder(session, tokenizer, config)
-    list(decoder.decode(STATES, WindowOptions("en")))
-    assert [hypothesis.tokens for hypothesis in decoder.decode(STATES, WindowOptions("en"))] == [(TEXT + 1,)]
-    assert session.calls.count("begin") == 2
+# --- fallback ---
 
 
-# --- languages --------------------------------------------------------------------------------------------------
+def test_a_loop_at_temperature_0_is_decoded_again_hotter_and_the_hypotheses_say_so(stage: Stage) -> None:
+    loop, good = stage.text(" Thank you."), stage.text(" Thank goodness for that.")
+
+    def said(tokens: list[int]) -> Said:
+        if len(stage.session.rows) == 1:
+            return loop[len(tokens) % len(loop)]
+        return good[len(tokens)] if len(tokens) < len(good) else stage.special.eot
+
+    hypotheses, decoded = stage.decode(said)
+    assert decoded.text == " Thank goodness for that."
+    assert decoded.temperature == 0.2
+    assert {hypothesis.temperature for hypothesis in hypotheses} == {0.0, 0.2}
+    assert all(hypothesis.stable == 0 for hypothesis in hypotheses if hypothesis.temperature > 0)
 
 
-def test_the_language_is_the_most_probable_of_the_languages_alone(
-    config: ModelConfig, multilingual: Tokenizer, special: SpecialTokens
-) -> None:
-    english, german = special.languages["en"], special.languages["de"]
-    script: list[int | Mapping[int, float]] = [{TEXT: 99.0, english: 1.0, german: 2.0}, TEXT, special.eot]
-    _, decoded, session = decode(config, multilingual, script, WindowOptions())
-    assert decoded.language == "de"
-    assert decoded.language_probability == pytest.approx(np.exp(2) / (np.exp(1) + np.exp(2)))
-    assert session.steps[:2] == [[special.sot], [special.sot, german, special.transcribe, special.no_timestamps]]
-    assert session.calls[:4] == ["begin", "rewind", "step", "rewind"]
+def test_one_temperature_is_no_fallback_and_a_loop_is_cut_to_its_first_copy(stage: Stage) -> None:
+    loop = stage.text(" Thank you.")
+    _, decoded = stage.decode(lambda said: loop[len(said) % len(loop)], replace(ENGLISH, temperatures=(0.0,)))
+    assert decoded.text == " Thank you."
+    assert decoded.temperature == 0.0
+    assert decoded.truncated
 
 
-def test_a_language_that_was_named_is_not_looked_for(
-    config: ModelConfig, multilingual: Tokenizer, special: SpecialTokens
-) -> None:
-    _, decoded, session = decode(config, multilingual, [TEXT, special.eot], WindowOptions("de"))
-    assert (decoded.language, decoded.language_probability) == ("de", 1.0)
-    assert session.calls[:2] == ["begin", "step"]
+def test_a_window_that_never_gets_good_takes_a_bounded_number_of_steps(stage: Stage) -> None:
+    words = stage.text(" one two three four five six seven eight nine ten eleven twelve")
+
+    def said(_tokens: list[int]) -> Said:
+        return dict.fromkeys(words, 1.0) | dict.fromkeys(range(1000, 9000), 1.0)
+
+    _, decoded = stage.decode(said, duration=2.0)
+    limit = 90
+    assert len(stage.session.asked) <= 4 * (limit + 3)
+    assert decoded.avg_logprob < -1
 
 
-def test_an_english_model_answers_english_without_looking(
-    config: ModelConfig, tokenizer: Tokenizer, special: SpecialTokens
-) -> None:
-    _, decoded, session = decode(config, tokenizer, [TEXT, special.eot], WindowOptions())
-    assert (decoded.language, decoded.language_probability) == ("en", 1.0)
-    assert session.steps[0] == [special.sot, special.no_timestamps]
+def test_the_same_window_is_sampled_the_same_every_time(stage: Stage) -> None:
+    def said(tokens: list[int]) -> Said:
+        return dict.fromkeys(range(1000, 1400), 1.0) | {stage.special.eot: 3.0 + len(tokens)}
+
+    options = replace(ENGLISH, temperatures=(0.8,))
+    assert stage.decode(said, options)[1] == stage.decode(said, options)[1]
 
 
-# --- options ----------------------------------------------------------------------------------------------------
+def test_beams_are_used_at_temperature_0_when_asked_for(stage: Stage) -> None:
+    tokens = stage.text(" Hello world")
+    _, decoded = stage.decode(stage.saying(*tokens), replace(ENGLISH, beam_size=3))
+    assert decoded.text == " Hello world"
+    assert len(stage.session.rows) == 3
 
 
-@pytest.mark.parametrize("task", ["transcribe", "translate"])
-def test_a_multilingual_model_has_both_tasks(task: str) -> None:
-    check_task(task, multilingual=True)
+def test_a_window_in_which_neither_half_believes_in_speech_has_no_text(stage: Stage) -> None:
+    def said(tokens: list[int]) -> Said:
+        return dict.fromkeys(range(1000, 3000), 1.0) if len(tokens) < 5 else stage.special.eot
+
+    _, decoded = stage.decode(said, heard={"en": 1.0, "silence": 20.0})
+    assert (decoded.text, decoded.cues, decoded.tokens) == ("", (), ())
+    assert decoded.no_speech_prob > 0.9
+    assert decoded.avg_logprob < -1
+    assert decoded.temperature == 0.0  # and is not asked again
 
 
-def test_an_english_model_does_not_translate() -> None:
-    check_task("transcribe", multilingual=False)
-    with pytest.raises(OptionError, match="cannot translate"):
-        check_task("translate", multilingual=False)
+# --- to the end of the speech ---
 
 
-def test_a_task_that_does_not_exist_is_refused_with_those_that_do() -> None:
-    with pytest.raises(OptionError, match="'summarise' does not exist: use transcribe or translate"):
-        check_task("summarise", multilingual=True)
+def test_a_decoder_that_stops_while_somebody_speaks_goes_on(stage: Stage) -> None:
+    first, rest = stage.text(" One two."), stage.text(" Three four.")
+    early = [stage.at(0.0), *first, stage.at(8.0)]
+    whole = [*early, stage.at(8.0), *rest, stage.at(20.0)]
+
+    def said(tokens: list[int]) -> Said:
+        if tokens == early:
+            return {stage.special.eot: 30.0, stage.at(8.0): 25.0}
+        return whole[len(tokens)] if tokens == whole[: len(tokens)] and len(tokens) < len(whole) else stage.special.eot
+
+    hypotheses, decoded = stage.decode(said, TIMED, duration=21.0, speech=(Span(0.2, 20.5),))
+    assert decoded.text == " One two. Three four."
+    assert [(cue.start, cue.end) for cue in decoded.cues] == [(0.2, 8.0), (8.0, 20.0)]
+    assert hypotheses[-1].text == decoded.text
+    assert hypotheses[-1].text.startswith(hypotheses[-2].text[: hypotheses[-2].stable])
 
 
-@pytest.mark.parametrize(("given", "code"), [("de", "de"), ("German", "de"), ("english", "en"), (None, None)])
-def test_a_language_is_taken_by_name_or_code(multilingual: Tokenizer, given: str | None, code: str | None) -> None:
-    assert check_language(given, multilingual.special) == code
+@pytest.mark.parametrize(
+    "speech", [(), (Span(0.2, 8.5),), (Span(0.2, 4.0), Span(5.0, 9.5))], ids=["none", "breath", "little"]
+)
+def test_a_decoder_that_stops_where_the_speech_does_is_done(stage: Stage, speech: tuple[Span, ...]) -> None:
+    tokens = [stage.at(0.0), *stage.text(" One two."), stage.at(8.0)]
+    _, decoded = stage.decode(stage.saying(*tokens), TIMED, duration=20.0, speech=speech)
+    assert decoded.text == " One two."
+    assert len(stage.session.asked) == 2 + len(tokens)
 
 
-def test_a_language_the_model_does_not_have_is_refused(multilingual: Tokenizer, special: SpecialTokens) -> None:
-    with pytest.raises(OptionError, match="not among the 2"):
-        check_language("French", multilingual.special)
-    with pytest.raises(OptionError, match="only English"):
-        check_language("de", special)
-    assert check_language("English", special) == "en"
+def test_what_is_not_believed_when_going_on_is_not_kept(stage: Stage) -> None:
+    early = [stage.at(0.0), *stage.text(" One two."), stage.at(8.0)]
+
+    def said(tokens: list[int]) -> Said:
+        if tokens[: len(early)] != early:
+            return early[len(tokens)]
+        if len(tokens) == len(early):
+            return {stage.special.eot: 30.0, stage.at(8.0): 25.0}
+        return dict.fromkeys(range(1000, 3000), 1.0) if len(tokens) < 20 else stage.special.eot
+
+    hypotheses, decoded = stage.decode(said, TIMED, duration=21.0, speech=(Span(0.2, 20.5),))
+    assert decoded.text == hypotheses[-1].text == " One two."
+    assert decoded.tokens == tuple(early)
 
 
-def test_a_decoder_refuses_a_task_it_cannot_do(config: ModelConfig, tokenizer: Tokenizer) -> None:
-    with pytest.raises(OptionError):
-        decode(config, tokenizer, [TEXT], WindowOptions("en", "translate"))
+def test_going_on_ends_though_the_decoder_never_gets_further(stage: Stage) -> None:
+    """B18: a pair of timestamps at 0.00 keeps the place still."""
+
+    def said(tokens: list[int]) -> Said:
+        return stage.at(0.0) if len(tokens) < 2 else {stage.special.eot: 9.0, stage.at(0.0): 8.0}
+
+    _, decoded = stage.decode(said, TIMED, duration=30.0, speech=(Span(0.0, 30.0),))
+    assert len(decoded.text) < 5
+    assert len(stage.session.asked) < 500
 
 
-@pytest.mark.parametrize("prompt", ["", "  ", "\n"])
-def test_a_prompt_of_nothing_is_no_prompt(tokenizer: Tokenizer, prompt: str) -> None:
-    assert encode_prompt(tokenizer, prompt) == ()
+# --- cues ---
 
 
-def test_a_prompt_is_encoded_as_the_middle_of_a_text(tokenizer: Tokenizer) -> None:
-    assert tokenizer.decode(encode_prompt(tokenizer, "Grüße ")) == " Grüße"
+def test_cues_lie_in_the_window_and_their_texts_join_to_the_text(stage: Stage) -> None:
+    tokens = [stage.at(0.0), *stage.text(" One."), stage.at(2.0), stage.at(2.5), *stage.text(" Two."), stage.at(30.0)]
+    _, decoded = stage.decode(stage.saying(*tokens), TIMED, duration=9.0, speech=(Span(0.0, 9.0),))
+    assert decoded.cues == (
+        Cue(0.0, 2.0, " One.", tuple(stage.text(" One."))),
+        Cue(2.5, 9.0, " Two.", tuple(stage.text(" Two."))),
+    )
+    assert "".join(cue.text for cue in decoded.cues) == decoded.text
 
 
-def test_control_tokens_in_a_prompt_are_plain_text(tokenizer: Tokenizer, special: SpecialTokens) -> None:
-    tokens = encode_prompt(tokenizer, "<|endoftext|><|de|>")
-    assert all(token < special.eot for token in tokens)
-    assert tokenizer.decode(tokens) == " <|endoftext|><|de|>"
+def test_without_timestamps_a_window_is_one_cue_around_its_speech(stage: Stage) -> None:
+    _, decoded = stage.decode(stage.saying(*stage.text(" One. Two.")), duration=9.0, speech=(Span(0.5, 3), Span(4, 8)))
+    assert [(cue.start, cue.end, cue.text) for cue in decoded.cues] == [(0.5, 8, " One. Two.")]
+
+
+def test_words_are_asked_for_only_when_wanted_and_only_of_text(stage: Stage) -> None:
+    asked: list[str] = []
+
+    class Aligner:
+        def __call__(
+            self, window: EncodedWindow, cues: Sequence[Cue], logprobs: Sequence[float], *, language: str, task: str
+        ) -> tuple[Cue, ...]:
+            asked.append(f"{language} {task} {window.duration} {len(logprobs)}")
+            return tuple(cues)
+
+    for options, text in ((TIMED, " Hi"), (replace(TIMED, word_timestamps=True), " Hi")):
+        stage.decoder(stage.saying(stage.at(0), *stage.text(text), stage.at(1)), options)
+        decoder = WindowDecoder(stage.session, stage.tokenizer, stage.config, Aligner)
+        finish(decoder, EncodedWindow(0, STATES, 2.0, ()), decoder.recording(options))
+    assert asked == ["en transcribe 2.0 1"]
+
+
+def test_decoding_logs_no_text(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG):
+        stage.decode(stage.saying(*stage.text(" secret words")))
+    assert "secret" not in caplog.text
