@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 from susurrus.models.config import AudioParameters
 from susurrus.models.errors import OptionError
 from susurrus.models.mel import LogMel
-from susurrus.models.windows import MIN_SECONDS, AudioWindow, WindowCutter, is_silent
+from susurrus.models.results import Span
+from susurrus.models.vad import SpeechDetector
+from susurrus.models.windows import MIN_SECONDS, AudioWindow, WindowCutter
 
 Float32Array = NDArray[np.float32]
 
@@ -26,9 +28,11 @@ class MelWindow:
     end: float
     """Seconds."""
     mel: Float32Array | None
-    """(n_mels, n_frames) float32: the frames that hold audio; None when the window is digital silence."""
+    """(n_mels, n_frames) float32: the frames that hold audio; None when nobody speaks in the window."""
     silence: float
     """Value of every frame behind the last one of `mel`."""
+    speech: tuple[Span, ...]
+    """Where in the window somebody speaks, in seconds from the start of the recording; empty if nobody does."""
 
 
 def check_samples(samples: NDArray[np.generic], sample_rate: int) -> None:
@@ -50,12 +54,20 @@ class Frontend:
     """Cuts one recording into windows and computes their log-mel as the audio comes in.
 
     `duration` and `warnings` are complete once `windows` is exhausted.
+
+    Args:
+        audio: The model's audio parameters.
+        log_mel: The model's.
+        vad: Whether windows without speech are told by a voice activity detector. Otherwise only digital silence is.
+
+    Raises:
+        ModelError: The detector's weights are missing or damaged.
     """
 
-    def __init__(self, audio: AudioParameters, log_mel: LogMel) -> None:
+    def __init__(self, audio: AudioParameters, log_mel: LogMel, *, vad: bool = True) -> None:
         self._audio = audio
         self._log_mel = log_mel
-        self._cutter = WindowCutter(audio)
+        self._cutter = WindowCutter(audio, SpeechDetector(audio.sample_rate) if vad else None)
         self._n_samples = 0
         self.warnings: list[str] = []
 
@@ -80,8 +92,8 @@ class Frontend:
 
     def _features(self, window: AudioWindow) -> MelWindow:
         rate = self._audio.sample_rate
-        start, end = window.start / rate, (window.start + len(window.samples)) / rate
-        if is_silent(window.samples):
-            return MelWindow(window.index, start, end, None, 0.0)
+        start, end = window.start / rate, window.end / rate
+        if not window.speech:
+            return MelWindow(window.index, start, end, None, 0.0, ())
         mel, silence = self._log_mel(window.samples)
-        return MelWindow(window.index, start, end, mel, silence)
+        return MelWindow(window.index, start, end, mel, silence, window.speech)

@@ -11,11 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from susurrus.models.audio import AudioReader
 from susurrus.models.config import AudioParameters, ModelConfig
 from susurrus.models.errors import OptionError
 from susurrus.models.frontend import Frontend, MelWindow, check_samples
-from susurrus.models.mel import LogMel
+from susurrus.models.mel import LogMel, slaney_filters
 from susurrus.models.windows import MIN_SECONDS, WindowCutter, is_silent
+from tests.conftest import SAMPLES
 
 RATE = 16000
 
@@ -36,10 +38,17 @@ def tones(seconds: float) -> NDArray[np.float32]:
 
 
 def windows_of(
-    audio: AudioParameters, log_mel: LogMel, *blocks: NDArray[np.float32]
+    audio: AudioParameters, log_mel: LogMel, *blocks: NDArray[np.float32], vad: bool = False
 ) -> tuple[list[MelWindow], Frontend]:
-    frontend = Frontend(audio, log_mel)
+    frontend = Frontend(audio, log_mel, vad=vad)
     return list(frontend.windows(blocks)), frontend
+
+
+@pytest.fixture(scope="module")
+def jfk() -> NDArray[np.float32]:
+    with AudioReader(SAMPLES / "jfk.wav", RATE) as reader:
+        samples: NDArray[np.float32] = np.concatenate(list(reader))
+        return samples
 
 
 def test_windows_follow_one_another_from_start_to_end(audio: AudioParameters, log_mel: LogMel) -> None:
@@ -85,17 +94,49 @@ def test_a_window_is_given_before_the_audio_has_ended(audio: AudioParameters, lo
             given_so_far += 1
             yield tones(0.5)
 
-    next(iter(Frontend(audio, log_mel).windows(blocks())))  # type: ignore[arg-type]  # a generator of blocks
+    next(iter(Frontend(audio, log_mel, vad=False).windows(blocks())))  # type: ignore[arg-type]  # a generator of blocks
     assert given_so_far < 5
 
 
-def test_silence_has_no_features(audio: AudioParameters, log_mel: LogMel) -> None:
+@pytest.mark.parametrize("vad", [False, True])
+def test_silence_has_no_features(audio: AudioParameters, log_mel: LogMel, vad: bool) -> None:
     dither = (np.random.default_rng(0).integers(-1, 2, 4 * RATE) / 32768).astype(np.float32)
     for samples in (np.zeros(4 * RATE, np.float32), dither):
-        windows, frontend = windows_of(audio, log_mel, samples)
+        windows, frontend = windows_of(audio, log_mel, samples, vad=vad)
         assert windows
-        assert all(window.mel is None for window in windows)
-        assert frontend.duration == 4.0
+        assert all(window.mel is None and window.speech == () for window in windows)
+        assert windows[-1].end == frontend.duration == 4.0
+
+
+def test_a_tone_has_features_only_where_nobody_listens_for_speech(audio: AudioParameters, log_mel: LogMel) -> None:
+    samples = (0.3 * np.sin(np.arange(3 * RATE) * 2 * np.pi * 440 / RATE)).astype(np.float32)
+    for vad in (False, True):
+        windows, _ = windows_of(audio, log_mel, samples, vad=vad)
+        assert all((window.mel is None) == vad for window in windows)
+        assert all((window.speech == ()) == vad for window in windows)
+
+
+WHISPER = AudioParameters(n_mels=80)
+WHISPER_MEL = LogMel(WHISPER, slaney_filters(WHISPER.sample_rate, WHISPER.n_fft, WHISPER.n_mels))
+
+
+def test_speech_has_features_and_its_times(jfk: NDArray[np.float32]) -> None:
+    samples = np.concatenate([np.zeros(4 * RATE, np.float32), jfk, np.zeros(4 * RATE, np.float32)])
+    windows, _ = windows_of(WHISPER, WHISPER_MEL, samples, vad=True)
+    assert [window.mel is None for window in windows] == [True, False, True]
+    spoken = windows[1]
+    mel, silence = WHISPER_MEL(samples[round(spoken.start * RATE) : round(spoken.end * RATE)])
+    assert spoken.mel is not None
+    assert np.array_equal(spoken.mel, mel)
+    assert spoken.silence == silence
+    assert spoken.start <= spoken.speech[0].start == pytest.approx(4.2, abs=0.3)
+    assert spoken.end >= spoken.speech[-1].end == pytest.approx(14.8, abs=0.3)
+
+
+def test_one_recording_after_another_is_heard_like_the_first(jfk: NDArray[np.float32]) -> None:
+    first, _ = windows_of(WHISPER, WHISPER_MEL, jfk, vad=True)
+    second, _ = windows_of(WHISPER, WHISPER_MEL, jfk, vad=True)
+    assert [window.speech for window in first] == [window.speech for window in second]
 
 
 def test_a_silence_in_the_middle_is_told_from_the_sound_around_it(audio: AudioParameters, log_mel: LogMel) -> None:
@@ -106,11 +147,12 @@ def test_a_silence_in_the_middle_is_told_from_the_sound_around_it(audio: AudioPa
     assert {window.mel is None for window in windows} == {True, False}
 
 
+@pytest.mark.parametrize("vad", [False, True])
 @pytest.mark.parametrize("n_samples", [0, 1, 399, 1599])
 def test_audio_too_short_to_hold_speech_gives_no_window_and_says_so(
-    audio: AudioParameters, log_mel: LogMel, n_samples: int
+    audio: AudioParameters, log_mel: LogMel, n_samples: int, vad: bool
 ) -> None:
-    windows, frontend = windows_of(audio, log_mel, tones(1.0)[:n_samples])
+    windows, frontend = windows_of(audio, log_mel, tones(1.0)[:n_samples], vad=vad)
     assert windows == []
     assert "too short" in frontend.warnings[0]
     assert f"{MIN_SECONDS} s" in frontend.warnings[0]
