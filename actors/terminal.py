@@ -10,9 +10,10 @@ import errno
 import io
 import os
 import unicodedata
-from typing import TYPE_CHECKING, TextIO, cast
+from typing import TYPE_CHECKING, TextIO
 
 from susurrus.models.errors import SusurrusError
+from susurrus.models.graphemes import clusters
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping
@@ -93,7 +94,7 @@ def wrap(text: str, width: int) -> list[str]:
 def _units(text: str) -> Iterator[str]:
     """Pieces that are not broken: a word and the spaces behind it, a wide character and its punctuation."""
     unit, before = "", ""
-    for cluster in _clusters(text):
+    for cluster in clusters(text):
         if before and _may_break(before[0], cluster[0]):
             yield unit
             unit = ""
@@ -113,21 +114,12 @@ def _may_break(before: str, after: str) -> bool:
 
 def _chop(word: str, width: int) -> list[str]:
     rows, row = [], ""
-    for cluster in _clusters(word):
+    for cluster in clusters(word):
         if row and cell_count(row + cluster.rstrip(" ")) > width:
             rows.append(row)
             row = ""
         row += cluster
     return [*rows, row]
-
-
-def _clusters(text: str) -> list[str]:
-    """What people call characters, Unicode's extended grapheme clusters: a base with its marks, a flag."""
-    if text.isascii():
-        return list(text)
-    import regex  # noqa: PLC0415 - costs 20 ms, and English text never needs it
-
-    return cast("list[str]", regex.findall(r"\X", text))
 
 
 # --- streams ------------------------------------------------------------------------------------------------

@@ -3,7 +3,8 @@
 SusurrusError
 ├── ModelError    a model's files are missing, damaged, or not what the code expects
 ├── AudioError    an input cannot be read
-└── OptionError   a setting has a value that does not exist
+├── OptionError   a setting has a value that does not exist
+└── OutputError   a result cannot be written
 """
 
 
@@ -21,3 +22,7 @@ class AudioError(SusurrusError):
 
 class OptionError(SusurrusError):
     """A setting has a value that does not exist."""
+
+
+class OutputError(SusurrusError):
+    """A result cannot be written."""
