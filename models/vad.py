@@ -30,6 +30,9 @@ SHORT = 2.0
 SILENT_SWING = 4 / 32768
 """Steps of 16 bits from the lowest to the highest sample of digital silence, dither included."""
 
+_LEVEL = 0.01  # root mean square that quieter audio is amplified to: the network misses speech below -50 dBFS
+_MOST_GAIN = 30.0
+_FALL = 0.9  # of the level in half a second: as slow as a pause, so that it is the speech's level that counts
 _GROUP = 16  # chunks computed at once: half a second. Always so many, as another number would round otherwise
 
 FloatArray = NDArray[np.float32]
@@ -52,7 +55,8 @@ class SpeechDetector:
     """Silero's network behind an energy gate.
 
     Half a second of digital silence is answered 0 without asking the network: it is spared the work, and nobody speaks
-    there. After that the network starts anew, as at the start of a recording.
+    there. After that the network starts anew, as at the start of a recording. Quiet audio is amplified, by its loudest
+    half second of late.
 
     Raises:
         ModelError: The network's weights are missing or damaged.
@@ -66,6 +70,7 @@ class SpeechDetector:
             raise ValueError(f"the speech detector knows {SAMPLE_RATE} Hz only, not {sample_rate}")
         self._network = silero_network()
         self._state = self._network.initial_state()
+        self._level = 0.0  # root mean square
         self._waiting = np.zeros(CONTEXT + _GROUP * CHUNK, np.float32)  # the context, then what no group is full of yet
         self._filled = 0
 
@@ -91,10 +96,13 @@ class SpeechDetector:
             return self._group()[:n] if n else []
 
     def _group(self) -> list[float]:
-        chunks = np.lib.stride_tricks.sliding_window_view(self._waiting, CONTEXT + CHUNK)[::CHUNK]
-        if np.ptp(self._waiting[CONTEXT:]) <= SILENT_SWING:
+        group = self._waiting[CONTEXT:]
+        self._level = max(float(np.sqrt(np.mean(np.square(group)))), _FALL * self._level)
+        if np.ptp(group) <= SILENT_SWING:
             found, self._state = [0.0] * _GROUP, self._network.initial_state()
         else:
+            gain = min(max(1.0, _LEVEL / self._level), _MOST_GAIN)
+            chunks = np.lib.stride_tricks.sliding_window_view(gain * self._waiting, CONTEXT + CHUNK)[::CHUNK]
             probabilities, self._state = self._network(chunks, self._state)
             found = probabilities.tolist()
         self._waiting[:CONTEXT] = self._waiting[-CONTEXT:].copy()

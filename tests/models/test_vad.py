@@ -174,10 +174,9 @@ def test_the_network_is_not_asked_about_silence(monkeypatch: pytest.MonkeyPatch,
 
 def test_speech_after_silence_is_found_like_speech_at_the_start(jfk: Samples) -> None:
     group = 16 * CHUNK
-    silence = np.zeros(10 * group - len(jfk) % group, np.float32)
+    silence = np.zeros(40 * group - len(jfk) % group, np.float32)  # long enough to forget how loud it was
     once = probabilities(jfk)
-    twice = probabilities(np.concatenate([jfk, silence, jfk]))
-    assert twice[-len(once) :] == once
+    assert probabilities(np.concatenate([jfk, silence, jfk]))[-len(once) :] == once
 
 
 def test_another_sample_rate_is_refused() -> None:
@@ -234,12 +233,12 @@ def test_spans_are_those_of_silero(runs: list[tuple[float, int]], missing: int) 
 # --- what is speech ---
 
 
-@pytest.mark.parametrize("decibels", [-20, -30, -40, -50])
+@pytest.mark.parametrize("decibels", [-20, -40, -60, -65])
 def test_quiet_speech_is_found(jfk: Samples, decibels: float) -> None:
     loud, quiet = spans(jfk), spans(at_level(jfk, decibels))
     assert quiet[0][0] == pytest.approx(loud[0][0], abs=0.3)
     assert quiet[-1][1] == pytest.approx(loud[-1][1], abs=0.3)
-    assert sum(b - a for a, b in quiet) > 0.75 * sum(b - a for a, b in loud)
+    assert sum(b - a for a, b in quiet) > 0.9 * sum(b - a for a, b in loud)
 
 
 def noise(seconds: float, decibels: float, *, pink: bool) -> Samples:
