@@ -12,6 +12,7 @@ from susurrus.models.audio import AudioReader
 from susurrus.models.config import ModelConfig
 from susurrus.models.frontend import Frontend, MelWindow
 from susurrus.models.mel import LogMel
+from susurrus.models.silero import silero_network
 from susurrus.protocol import AudioEnd, Features, Span, Started, Submit, Window
 
 FIRST_ATTEMPT = 1
@@ -35,9 +36,10 @@ class FrontendBehaviour(Behaviour):
         self._audio_fd = audio_fd
 
     def load(self) -> Loaded:
-        """Load the log-mel filters."""
+        """Load the log-mel filters, and the speech detector's weights so that the first job does not wait for them."""
         self._config = ModelConfig.from_directory(self._directory)
         self._log_mel = LogMel.from_directory(self._directory)
+        silero_network()
         return Loaded(self._config.name, self._config.audio.sample_rate, self._config.dimensions.n_mels)
 
     def handle(self, work: Work, desk: Desk) -> None:

@@ -80,7 +80,7 @@ def full_windows(clip: Path, audio: AudioParameters, count: int) -> Iterator[NDA
     """Log-mel of the first `count` windows of a clip, each padded to full length with silence."""
     log_mel = LogMel(audio, slaney_filters(audio.sample_rate, audio.n_fft, audio.n_mels))
     with AudioReader(clip, audio.sample_rate) as reader:
-        for window in islice(Frontend(audio, log_mel).windows(reader), count):
+        for window in islice(Frontend(audio, log_mel, vad=False).windows(reader), count):
             if window.mel is not None:
                 yield pad_frames(window.mel, window.silence, audio.n_frames)
 

@@ -31,8 +31,9 @@ TOKENS_PER_SECOND, TOKENS_MORE = 30, 30
 """Most tokens of a window by its length. Fast English has 5 a second, languages that Whisper spells in bytes up to 20;
 what goes on beyond is a loop."""
 
-MISSED_SECONDS = 2.0
-"""Speech at the end of a window, behind the last cue, that makes the decoder go on. Less is breath and padding."""
+MISSED_SECONDS = 0.7
+"""Speech at the end of a window, behind the last cue, that makes the decoder go on. Of 224 windows those that had lost
+nothing had at most 0.6 s of it (padding, breath); of the eight with more than 0.7 s seven had lost words."""
 MAX_RESUMES = 3
 MIN_RESUMED_LOGPROB = -1.0
 """Mean log-probability below which what came of going on is not believed: the decoder had said that it is done."""
@@ -86,6 +87,8 @@ class Ladder:
         for temperature in options.temperatures:
             self._session.rewind(len(prompt.tokens))
             attempt = yield from self._attempt(search, logits, window.index, options, temperature)
+            if any(attempt.text == earlier.text for earlier in attempts):
+                return attempt  # what comes out hot as it did cold is what is said, were it five times
             attempts.append(attempt)
             steps += len(attempt.candidate.tokens) + 1
             if is_good(attempt, options, no_speech_prob):

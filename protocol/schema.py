@@ -130,8 +130,10 @@ def unpack_fields(fields: tuple[Field, ...], packed: dict[str, Any]) -> dict[str
     try:
         for field in fields:
             name = field.name
-            absent = field.default is not None and name not in packed
-            values[name] = field.default() if absent else field.unpack(packed.get(name, _MISSING))
+            if field.default is not None and name not in packed:
+                values[name] = field.default()
+            else:
+                values[name] = field.unpack(packed.get(name, _MISSING))
     except RefusedError as error:
         if name not in packed:
             raise RefusedError(f"{name}: missing") from None

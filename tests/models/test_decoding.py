@@ -302,6 +302,14 @@ def test_a_loop_at_temperature_0_is_decoded_again_hotter_and_the_hypotheses_say_
     assert all(hypothesis.stable == 0 for hypothesis in hypotheses if hypothesis.temperature > 0)
 
 
+def test_a_text_that_comes_again_at_a_higher_temperature_is_what_is_said(stage: Stage) -> None:
+    sentence = stage.text(" It is a fine day today.")
+    _, decoded = stage.decode(stage.saying(*sentence * 3), replace(ENGLISH, compression_ratio_threshold=1.2))
+    assert decoded.text == " It is a fine day today." * 3
+    assert decoded.temperature == 0.2
+    assert len(stage.session.asked) <= 4 * (len(sentence) * 3 + 2)
+
+
 def test_one_temperature_is_no_fallback_and_a_loop_is_cut_to_its_first_copy(stage: Stage) -> None:
     loop = stage.text(" Thank you.")
     _, decoded = stage.decode(lambda said: loop[len(said) % len(loop)], replace(ENGLISH, temperatures=(0.0,)))
@@ -369,7 +377,7 @@ def test_a_decoder_that_stops_while_somebody_speaks_goes_on(stage: Stage) -> Non
 
 
 @pytest.mark.parametrize(
-    "speech", [(), (Span(0.2, 8.5),), (Span(0.2, 4.0), Span(5.0, 9.5))], ids=["none", "breath", "little"]
+    "speech", [(), (Span(0.2, 8.5),), (Span(0.2, 4.0), Span(5.0, 8.6))], ids=["none", "breath", "little"]
 )
 def test_a_decoder_that_stops_where_the_speech_does_is_done(stage: Stage, speech: tuple[Span, ...]) -> None:
     tokens = [stage.at(0.0), *stage.text(" One two."), stage.at(8.0)]
