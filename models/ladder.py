@@ -15,13 +15,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from susurrus.models.config import ModelConfig
+from susurrus.models.config import ModelConfig, SpecialTokens
 from susurrus.models.cues import Timed, read_cues, seconds, uncovered
 from susurrus.models.fallback import MAX_STEPS_FACTOR, Attempt, best_of, is_good
 from susurrus.models.options import DecodingOptions
 from susurrus.models.results import Hypothesis, Span
 from susurrus.models.rules import Prompt, rules_for
-from susurrus.models.search import Candidate, DecoderSession, Search, loop_length, without_loop
+from susurrus.models.search import Candidate, DecoderSession, Search, loop_length, stutters, without_loop
 from susurrus.models.tokenizer import Tokenizer
 
 Float32Array = NDArray[np.float32]
@@ -114,16 +114,17 @@ class Ladder:
     ) -> Hypotheses:
         """Go on where the decoder stopped though somebody still speaks (B05, B06)."""
         for _ in range(MAX_RESUMES):
-            tokens = attempt.candidate.tokens
+            tokens = closed_tokens(attempt.candidate, self._special)
             cues = read_cues(tokens, self._tokenizer, step=self.step_seconds, duration=window.duration)
             last = cues[-1].end if cues else 0.0
             if seconds(span for span in uncovered(cues, window.speech) if span.end > last) < MISSED_SECONDS:
                 break
-            logits = self._read([*prompt.tokens, *tokens])
-            found = Candidate(list(tokens), list(attempt.candidate.logprobs))
+            found = Candidate(tokens, [*attempt.candidate.logprobs, 0.0][: len(tokens)])
             search = self._search(options, self._limit(window, prompt))
-            resumed = yield from self._watch(search.greedy(logits, found, may_end=False), attempt.temperature, tokens)
-            added = found.logprobs[len(tokens) :]
+            before = len(tokens)
+            steps = search.greedy(self._read([*prompt.tokens, *tokens]), found, may_end=False)
+            resumed = yield from self._watch(steps, attempt.temperature, tokens)
+            added = found.logprobs[before:]
             believed = added and sum(added) / len(added) >= MIN_RESUMED_LOGPROB
             if not believed or resumed.loops or not resumed.text[len(attempt.text) :].strip():
                 yield self._hypothesis(attempt)
@@ -145,7 +146,7 @@ class Ladder:
             timestamps=options.timestamps,
             no_repeat_ngram_size=options.no_repeat_ngram_size,
         )
-        return Search(self._session, rules, self._special.eot, limit)
+        return Search(self._session, rules, self._special.eot, self._special.timestamp_begin, limit)
 
     def _limit(self, window: EncodedWindow, prompt: Prompt) -> int:
         by_length = int(TOKENS_PER_SECOND * window.duration) + TOKENS_MORE
@@ -180,7 +181,22 @@ class Ladder:
         if loops:
             kept = without_loop(candidate.tokens, self._special.eot)
             candidate = replace(candidate, tokens=kept, logprobs=candidate.logprobs[: len(kept)])
-        return Attempt(temperature, candidate, self._tokenizer.decode(candidate.tokens), loops)
+        return Attempt(
+            temperature,
+            candidate,
+            self._tokenizer.decode(candidate.tokens),
+            loops or stutters(candidate.tokens, self._special.eot),
+        )
 
     def _hypothesis(self, attempt: Attempt) -> Hypothesis:
         return Hypothesis(attempt.text, 0, tuple(attempt.candidate.tokens), attempt.temperature)
+
+
+def closed_tokens(candidate: Candidate, special: SpecialTokens) -> list[int]:
+    """The tokens found; when the end came though the last cue has none, with the most probable time for it.
+
+    Without, the cue would seem to last as long as the window, and speech that the decoder did not read would seem read.
+    """
+    tokens = candidate.tokens
+    open_cue = bool(tokens) and tokens[-1] < special.timestamp_begin
+    return [*tokens, candidate.closing] if open_cue and candidate.closing is not None else list(tokens)

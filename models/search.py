@@ -24,6 +24,9 @@ sentence three times."""
 LOOP_TOKENS = 24
 LOOP_PERIOD = 40
 """Longest sequence looked for, in tokens: a long sentence."""
+STUTTER_COPIES = 8
+"""So many copies of up to `STUTTER_PERIOD` tokens are a loop that found its end. People repeat a word five times."""
+STUTTER_PERIOD = 3
 
 
 class DecoderSession(Protocol):
@@ -64,14 +67,8 @@ class Candidate:
     """Log-probability of the end token; 0 until it comes."""
     ended: bool = False
     """The end token came; otherwise the limit did, or a loop."""
-
-    def take(self, token: int, logprob: float, eot: int) -> None:
-        """Append a token, or end with the end token."""
-        if token == eot:
-            self.end_logprob, self.ended = logprob, True
-        else:
-            self.tokens.append(token)
-            self.logprobs.append(logprob)
+    closing: int | None = None
+    """The most probable timestamp when the end token came: where the last cue ends if no timestamp says so."""
 
     @property
     def sum_logprob(self) -> float:
@@ -92,12 +89,14 @@ class Search:
         session: holds the window.
         rules: forbid tokens, in order.
         eot: the end token.
+        timestamp_begin: the first timestamp; the others follow it.
         limit: most tokens to find.
     """
 
     session: DecoderSession
     rules: Sequence[Rule]
     eot: int
+    timestamp_begin: int
     limit: int
 
     def greedy(
@@ -113,7 +112,7 @@ class Search:
         while len(found.tokens) < self.limit:
             logprobs = self._logprobs(logits, found.tokens, may_end=may_end)
             token = int(logprobs.argmax())
-            found.take(token, float(logprobs[token]), self.eot)
+            self._take(found, token, logprobs)
             if found.ended:
                 break
             yield found.tokens
@@ -159,25 +158,35 @@ class Search:
         self, rows: Float32Array, beams: list[Candidate], size: int, ended: list[Candidate]
     ) -> tuple[list[int], list[Candidate]]:
         """The next beams, best first, with the row that each goes on from; those that end go to `ended`."""
-        grown: list[tuple[float, int, int, float]] = []
-        for row, logits in enumerate(rows):
-            logprobs = self._logprobs(logits, beams[row].tokens)
+        grown: list[tuple[float, int, int]] = []
+        after = [self._logprobs(logits, beam.tokens) for logits, beam in zip(rows, beams, strict=False)]
+        for row, logprobs in enumerate(after):
             before = beams[row].sum_logprob
             count = min(size + 1, len(logprobs))  # one more: one may be the end
             best = np.argpartition(-logprobs, count - 1)[:count].tolist()
-            grown += [(before + float(logprobs[token]), row, token, float(logprobs[token])) for token in best]
+            grown += [(before + float(logprobs[token]), row, token) for token in best]
         origins, following = list[int](), list[Candidate]()
-        for total, row, token, logprob in sorted(grown, reverse=True):
+        for total, row, token in sorted(grown, reverse=True):
             if len(following) == size or not np.isfinite(total):
                 break
             longer = Candidate(list(beams[row].tokens), list(beams[row].logprobs))
-            longer.take(token, logprob, self.eot)
+            self._take(longer, token, after[row])
             if not longer.ended:
                 origins.append(row)
                 following.append(longer)
             elif len(ended) < size:
                 ended.append(longer)
         return origins, following
+
+    def _take(self, candidate: Candidate, token: int, logprobs: Float32Array) -> None:
+        """Append a token, or end with the end token."""
+        if token != self.eot:
+            candidate.tokens.append(token)
+            candidate.logprobs.append(float(logprobs[token]))
+            return
+        candidate.end_logprob, candidate.ended = float(logprobs[token]), True
+        closing = self.timestamp_begin + int(logprobs[self.timestamp_begin :].argmax())
+        candidate.closing = closing if np.isfinite(logprobs[closing]) else None
 
     def _draw(
         self, logits: Float32Array, candidate: Candidate, temperature: float, generator: np.random.Generator
@@ -190,7 +199,7 @@ class Search:
         weights = np.exp(logprobs.astype(np.float64) / temperature - float(logprobs.max()) / temperature)
         total = np.cumsum(weights)
         token = int(np.searchsorted(total, draw * total[-1], side="right"))
-        candidate.take(token, float(logprobs[token]), self.eot)
+        self._take(candidate, token, logprobs)
         return token
 
     def _logprobs(self, logits: Float32Array, tokens: Sequence[int], *, may_end: bool = True) -> Float32Array:
@@ -217,6 +226,18 @@ def loop_length(tokens: Sequence[int], eot: int) -> int:
         if length <= len(tail) and tail[-length:-period] == tail[period - length :]:
             return length - period
     return 0
+
+
+def stutters(tokens: Sequence[int], eot: int) -> bool:
+    """Whether anywhere in the text so few tokens come again so many times at once that nobody says it."""
+    text = [token for token in tokens if token < eot]
+    for period in range(1, STUTTER_PERIOD + 1):
+        copies = 0
+        for index in range(period, len(text)):
+            copies = copies + 1 if text[index] == text[index - period] else 0
+            if copies >= (STUTTER_COPIES - 1) * period:
+                return True
+    return False
 
 
 def without_loop(tokens: Sequence[int], eot: int) -> list[int]:

@@ -376,6 +376,34 @@ def test_a_decoder_that_stops_while_somebody_speaks_goes_on(stage: Stage) -> Non
     assert hypotheses[-1].text.startswith(hypotheses[-2].text[: hypotheses[-2].stable])
 
 
+def test_an_open_cue_ends_at_its_most_probable_time_so_that_what_follows_is_read(stage: Stage) -> None:
+    """The decoder may end without saying when its last cue does."""
+    first, rest = stage.text(" One two."), stage.text(" Three four.")
+    early = [stage.at(0.0), *first]
+    whole = [*early, stage.at(8.0), stage.at(8.0), *rest, stage.at(20.0)]
+
+    def said(tokens: list[int]) -> Said:
+        if tokens == early:
+            return {stage.special.eot: 30.0, stage.at(8.0): 5.0}
+        return whole[len(tokens)] if tokens == whole[: len(tokens)] and len(tokens) < len(whole) else stage.special.eot
+
+    _, decoded = stage.decode(said, TIMED, duration=21.0, speech=(Span(0.2, 20.5),))
+    assert decoded.text == " One two. Three four."
+    assert [(cue.start, cue.end) for cue in decoded.cues] == [(0.2, 8.0), (8.0, 20.0)]
+
+
+@pytest.mark.parametrize(
+    ("speech", "asked"),
+    [((Span(0.5, 11.0),), False), ((Span(0.5, 14.0),), True), ((Span(0.5, 3.0), Span(5.0, 8.0)), True), ((), True)],
+    ids=["one utterance", "long", "a pause", "not known"],
+)
+def test_a_single_utterance_needs_no_timestamps(stage: Stage, speech: tuple[Span, ...], *, asked: bool) -> None:
+    _, decoded = stage.decode(stage.saying(*stage.text(" Hi")), TIMED, duration=15.0, speech=speech)
+    assert (stage.special.no_timestamps not in stage.session.asked[1]) == asked
+    if not asked:
+        assert [(cue.start, cue.end) for cue in decoded.cues] == [(0.5, 11.0)]
+
+
 @pytest.mark.parametrize(
     "speech", [(), (Span(0.2, 8.5),), (Span(0.2, 4.0), Span(5.0, 8.6))], ids=["none", "breath", "little"]
 )

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from susurrus.models.rules import Rule
-from susurrus.models.search import LOOP_COPIES, Candidate, Search, loop_length, without_loop
+from susurrus.models.search import LOOP_COPIES, Candidate, Search, loop_length, stutters, without_loop
 from tests.models.scripted import ScriptedSession
 
 EOT = 5
@@ -61,7 +61,7 @@ def scores(spoken: Mapping[tuple[int, ...], NDArray[np.float32]], limit: int) ->
 
 
 def search(session: ScriptedSession, limit: int = 3, rules: Sequence[Rule] = ()) -> Search:
-    return Search(session, rules, EOT, limit)
+    return Search(session, rules, EOT, EOT, limit)  # these languages have no timestamps
 
 
 @given(st.integers(0, 10**6))
@@ -207,3 +207,17 @@ def test_greedy_stops_in_a_loop_long_before_the_limit() -> None:
     _, found = finish(search(session, 400).greedy(session.step([0]), Candidate()))
     assert len(found.tokens) <= 30
     assert not found.ended
+
+
+def test_few_tokens_that_come_again_eight_times_are_no_speech_wherever_they_stand() -> None:
+    assert stutters([1, 2, *[7, 8] * 8, 3, 4], 1000)
+    assert stutters([1, 2, *[7] * 8, 3], 1000)
+    assert not stutters([1, 2, *[7] * 5, 3, *[8, 9] * 4, 5], 1000)
+    assert stutters([token for _ in range(8) for token in (2000, 7, 2001)], 1000)  # timestamps are not looked at
+
+
+def test_the_end_tells_the_most_probable_timestamp() -> None:
+    session = ScriptedSession(10, lambda row: {1: 9.0} if len(row) < 2 else {5: 9.0, 7: 2.0, 8: 3.0})
+    _, found = finish(Search(session, (), 5, 6, 9).greedy(session.step([0]), Candidate()))
+    assert found.tokens == [1]
+    assert found.closing == 8
