@@ -21,7 +21,9 @@ from susurrus.models.config import (
     read_vocabulary,
 )
 from susurrus.models.errors import ModelError, OptionError
+from susurrus.models.graphs.alignment import alignment_graph
 from susurrus.models.graphs.builder import Graph, WeightsFile, write_whole
+from susurrus.models.graphs.contract import alignment_heads
 from susurrus.models.graphs.decoder import decoder_graph, self_test_graph
 from susurrus.models.graphs.encoder import cross_attention_graph, encoder_graph
 from susurrus.models.graphs.layers import BlockInt8Layers, DynamicInt8Layers, FloatLayers, Layers
@@ -85,10 +87,11 @@ def build_model(
         raise OptionError(f"precision {min(unknown)} does not exist: choose from {', '.join(PRECISIONS)}")
     report = progress or (lambda _what, _fraction: None)
     directory.mkdir(parents=True, exist_ok=True)
-    _write_small_files(checkpoint, source_files, directory, name)
+    config = ModelConfig.from_source(name, checkpoint.dimensions, source_files.config.parent)
+    _write_small_files(config, source_files, directory)
     calibration, warnings = _calibration(checkpoint, name) if "int8" in precisions else (None, [])
     for index, precision in enumerate(precisions):
-        graphs = _graphs(checkpoint, PRECISIONS[precision], calibration)
+        graphs = _graphs(checkpoint, PRECISIONS[precision], calibration, alignment_heads(config))
         _write_graphs(
             graphs,
             directory / precision,
@@ -99,15 +102,19 @@ def build_model(
     return warnings
 
 
-def _graphs(checkpoint: Checkpoint, precision: Precision, calibration: Calibration | None) -> dict[str, _Make]:
+def _graphs(
+    checkpoint: Checkpoint, precision: Precision, calibration: Calibration | None, heads: Sequence[tuple[int, int]]
+) -> dict[str, _Make]:
     """File stem -> what makes the graph, in the order of the weights file."""
     cross = partial(cross_attention_graph, checkpoint, precision.encoder)
     decoder = partial(decoder_graph, checkpoint, precision.decoder)
+    alignment = partial(alignment_graph, checkpoint, precision.decoder, heads=heads)
     if not precision.quantized:
         return {
             "encoder": partial(encoder_graph, checkpoint, precision.encoder),
             "cross_attention": partial(cross, quantized=False),
             "decoder": partial(decoder, quantized_cross=False),
+            "alignment": partial(alignment, quantized_cross=False),
         }
     return {
         "encoder": partial(encoder_graph, checkpoint, precision.encoder, calibration=calibration),
@@ -115,6 +122,8 @@ def _graphs(checkpoint: Checkpoint, precision: Precision, calibration: Calibrati
         "cross_attention_float": partial(cross, quantized=False),
         "decoder": partial(decoder, quantized_cross=True),
         "decoder_float": partial(decoder, quantized_cross=False),
+        "alignment": partial(alignment, quantized_cross=True),
+        "alignment_float": partial(alignment, quantized_cross=False),
         "self_test": partial(self_test_graph, checkpoint.dimensions),
     }
 
@@ -140,9 +149,8 @@ def _calibration(checkpoint: Checkpoint, name: str) -> tuple[Calibration | None,
     ]
 
 
-def _write_small_files(checkpoint: Checkpoint, files: SourceFiles, directory: Path, name: str) -> None:
-    n_vocab = checkpoint.dimensions.n_vocab
-    config = ModelConfig.from_source(name, checkpoint.dimensions, files.config.parent)
+def _write_small_files(config: ModelConfig, files: SourceFiles, directory: Path) -> None:
+    n_vocab = config.dimensions.n_vocab
     write_whole(directory / VOCABULARY_FILE, "".join(f"{token}\n" for token in _vocabulary(files, n_vocab)).encode())
     write_whole(directory / FILTERS_FILE, _filters(config.audio).encode())
     write_whole(directory / MODEL_FILE, config.to_json().encode())

@@ -19,7 +19,7 @@ from susurrus.models.errors import ModelError
 FILE_NAME = "manifest.json"
 FORMAT = 1
 
-BUILDER_VERSION = 1
+BUILDER_VERSION = 2
 """Raised when the builder writes other bytes for the same weights: older directories are then built anew."""
 
 PRECISIONS = ("int8", "float32")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
+from dataclasses import replace
 from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
@@ -18,16 +19,24 @@ from onnx import numpy_helper
 from susurrus.models.checkpoints.files import Checkpoint, SourceFiles, open_checkpoint
 from susurrus.models.config import AudioParameters, ModelConfig
 from susurrus.models.errors import ModelError, OptionError
+from susurrus.models.graphs.alignment import alignment_graph
 from susurrus.models.graphs.build import PRECISIONS, build_model
 from susurrus.models.graphs.builder import ALIGNMENT, Graph, WeightsFile
-from susurrus.models.graphs.contract import Contract, TensorSpec, cross_attention_contract, encoder_contract
-from susurrus.models.graphs.encoder import encoder_graph
+from susurrus.models.graphs.contract import (
+    Contract,
+    TensorSpec,
+    alignment_contract,
+    alignment_heads,
+    cross_attention_contract,
+    encoder_contract,
+)
+from susurrus.models.graphs.encoder import cross_attention_graph, encoder_graph
 from susurrus.models.graphs.layers import DynamicInt8Layers, FloatLayers
 from susurrus.models.graphs.smoothing import calibrated_layers
 from susurrus.models.mel import LogMel, slaney_filters
 from susurrus.models.runtime import open_session
 from susurrus.models.sessions import Decoder, Encoder
-from tests.models.numpy_whisper import NumpyWhisper, relative_rms
+from tests.models.numpy_whisper import NumpyWhisper, relative_rms, softmax
 from tests.models.tiny import (
     DIMENSIONS,
     VOCABULARY,
@@ -38,6 +47,8 @@ from tests.models.tiny import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
 TOKENS = [257, 258, 5, 9, 300, 17, 40, 41]
@@ -126,6 +137,73 @@ def test_cross_attention_is_stored_to_half_a_step_of_its_own_scale(tiny: Path, r
         assert (np.abs(stored).max(axis=2) == 127).all()  # the scale is as fine as it can be
 
 
+@pytest.mark.parametrize(
+    ("folder", "suffix", "tolerance"),
+    [("float32", "", 1e-5), ("int8", "", INT8_DECODER_ERROR), ("int8", "_float", INT8_DECODER_ERROR)],
+)
+@pytest.mark.parametrize(("positions", "audio_length"), [(50, 50), (50, 17), (5, 5), (5, 1)])
+def test_attention_is_whispers_over_the_audio_alone(
+    *,
+    tiny: Path,
+    reference: NumpyWhisper,
+    folder: str,
+    suffix: str,
+    tolerance: float,
+    positions: int,
+    audio_length: int,
+) -> None:
+    hidden_states = reference.encode(random_mel(2 * positions))
+    quantized = (folder, suffix) == ("int8", "")
+    contract = cross_attention_contract(DIMENSIONS, quantized=quantized)
+    session = open_session(tiny / folder / f"cross_attention{suffix}.onnx", contract, 1)
+    caches = session.run(list(contract.outputs), {"hidden_states": hidden_states[np.newaxis].astype(np.float32)})
+    heads = ((1, 0),)  # as in the checkpoint's config.json
+    found = run_alignment(
+        tiny / folder / f"alignment{suffix}.onnx",
+        alignment_contract(DIMENSIONS, heads, quantized_cross=quantized),
+        dict(zip(contract.outputs, caches, strict=True)),
+        audio_length,
+    )
+    wanted = softmax(reference.scores(TOKENS, hidden_states)[1, :1, :, :audio_length])
+    assert found.shape == (1, len(TOKENS), audio_length)
+    assert relative_rms(found, wanted) < tolerance
+
+
+@pytest.mark.parametrize("heads", [((0, 0), (0, 1), (1, 0), (1, 1)), ((0, 1),), ((0, 1), (1, 0))])
+def test_any_heads_may_be_asked_for(
+    checkpoint: Checkpoint, reference: NumpyWhisper, tmp_path: Path, heads: tuple[tuple[int, int], ...]
+) -> None:
+    hidden_states = reference.encode(random_mel(40))
+    with WeightsFile(tmp_path / "weights.bin") as weights:
+        cross = cross_attention_graph(checkpoint, FloatLayers(), weights, quantized=False)
+        graph = alignment_graph(checkpoint, FloatLayers(), weights, heads=heads, quantized_cross=False)
+    cross.save(tmp_path / "cross.onnx")
+    graph.save(tmp_path / "alignment.onnx")
+    session = open_session(tmp_path / "cross.onnx", cross.contract, 1)
+    caches = session.run(None, {"hidden_states": hidden_states[np.newaxis].astype(np.float32)})
+    caches = dict(zip(cross.contract.outputs, caches, strict=True))
+    found = run_alignment(tmp_path / "alignment.onnx", graph.contract, caches, 20)
+    wanted = softmax(np.stack([reference.scores(TOKENS, hidden_states)[place] for place in heads]))
+    assert relative_rms(found, wanted) < 1e-5
+
+
+def run_alignment(
+    path: Path, contract: Contract, caches: Mapping[str, NDArray[Any]], audio_length: int
+) -> NDArray[np.float32]:
+    """Attention of TOKENS, (heads, tokens, positions)."""
+    inputs = {"ids": [TOKENS], "positions": range(len(TOKENS)), "audio_length": [audio_length]}
+    given = {name: np.array(values, np.int64) for name, values in inputs.items()}
+    given |= {name: values for name, values in caches.items() if name in contract.inputs}
+    attention: NDArray[np.float32] = open_session(path, contract, 1).run(None, given)[0][0]
+    return attention
+
+
+def test_a_model_that_names_no_heads_takes_the_upper_half_of_its_layers(tiny: Path) -> None:
+    config = ModelConfig.from_directory(tiny)
+    assert alignment_heads(config) == ((1, 0),)
+    assert alignment_heads(replace(config, alignment_heads=())) == ((1, 0), (1, 1))
+
+
 def test_the_batch_dimension_is_free(tiny: Path, reference: NumpyWhisper) -> None:
     session = open_session(tiny / "float32" / "encoder.onnx", encoder_contract(DIMENSIONS), 1)
     mels = np.stack([random_mel(20, seed) for seed in range(3)])
@@ -205,6 +283,8 @@ def test_int8_graphs_multiply_integers(tiny: Path) -> None:
     assert found["decoder.onnx"]["GroupQueryAttention"] == 2 * layers
     assert found["decoder.onnx"]["GatherBlockQuantized"] == 1
     assert found["decoder_float.onnx"]["MultiHeadAttention"] == layers
+    assert found["alignment.onnx"]["MatMulNBits"] == 6 * layers - 3  # up to the query of the last head
+    assert found["alignment.onnx"]["GatherBlockQuantized"] == 1
     assert not any(count["DequantizeLinear"] + count["SkipLayerNormalization"] for count in found.values())
 
 
@@ -235,6 +315,14 @@ def test_embedding_and_logits_read_the_same_bytes(tiny: Path, stem: str) -> None
     assert where[embedding.input[0]] == where[logits.input[1]]
     assert where[embedding.input[2]] == where[logits.input[2]]
     assert where[embedding.input[0]][1] == DIMENSIONS.n_vocab * DIMENSIONS.n_text_state
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_alignment_adds_no_weights(tiny: Path, precision: str) -> None:
+    found = graphs(tiny / precision)
+    others = {span for name, model in found.items() if "alignment" not in name for span in placements(model).values()}
+    for name, model in found.items():
+        assert "alignment" not in name or set(placements(model).values()) <= others
 
 
 def test_the_float32_embedding_is_one_tensor(tiny: Path) -> None:
