@@ -58,7 +58,7 @@ def is_silence(attempt: Attempt, options: DecodingOptions, no_speech_prob: float
 
 
 def best_of(attempts: Sequence[Attempt], options: DecodingOptions) -> Attempt:
-    """The most probable of several that are not good enough, without those that repeat themselves if that leaves any."""
+    """The most probable of several that are not good enough; one that does not repeat itself if there is any."""
     threshold = options.compression_ratio_threshold
     steady = [
         attempt

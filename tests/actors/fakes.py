@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar, cast
 
 import numpy as np
 import zmq
@@ -78,6 +78,12 @@ PLAIN: OptionFields = {
 }
 """For models that have learnt nothing and recordings that are no speech: every window is decoded, once."""
 OPTIONS = TranscribeOptions(**PLAIN)
+
+
+def with_plain(options: OptionFields) -> OptionFields:
+    """These options, for such a model and such recordings."""
+    return cast("OptionFields", {**PLAIN, **options})
+
 
 M = TypeVar("M", bound=Message)
 

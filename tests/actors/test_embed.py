@@ -71,9 +71,9 @@ def test_a_decoder_in_the_host_gives_partials_and_a_segment(tiny: Path) -> None:
     )
     mel, silence = log_mel(sounds(0.9))
     states = Encoder(tiny, threads=1)(pad_frames(mel, silence, config.audio.n_frames))
-    decoder = WindowDecoder(Decoder(tiny, threads=1), tokenizer, config)
-    recording = decoder.recording(replace(from_message(OPTIONS), language="de"))
-    steps = decoder.decode(EncodedWindow(0, states, 0.9, ()), recording)
+    here = WindowDecoder(Decoder(tiny, threads=1), tokenizer, config)
+    recording = here.recording(replace(from_message(OPTIONS), language="de"))
+    steps = here.decode(EncodedWindow(0, states, 0.9, ()), recording)
     hypotheses = []
     while True:
         try:

@@ -31,6 +31,7 @@ from susurrus.actors.hub import LINE
 from susurrus.actors.supervisor import Command
 from susurrus.actors.view import JobEvent
 from susurrus.models import ModelError, OptionError, Whisper
+from susurrus.models.options import OptionFields
 from susurrus.protocol import (
     Cancelled,
     Connection,
@@ -45,7 +46,7 @@ from susurrus.protocol import (
     newest_live,
 )
 from susurrus.protocol.runtime import is_live
-from tests.actors.fakes import OPTIONS, PATIENCE_S, PLAIN, RATE, sounds
+from tests.actors.fakes import OPTIONS, PATIENCE_S, PLAIN, RATE, sounds, with_plain
 from tests.conftest import SAMPLES
 
 LONG = 40.0  # seconds: some 50 windows, so that there is a middle of the work
@@ -117,12 +118,12 @@ def test_a_partial_replaces_the_one_before_and_keeps_what_was_stable(pipeline: P
     ids=str,
 )
 def test_the_text_is_that_of_the_same_model_in_process(
-    pipeline: Pipeline, whisper: Whisper, wish: dict[str, str]
+    pipeline: Pipeline, whisper: Whisper, wish: OptionFields
 ) -> None:
     silence = np.zeros(3 * RATE, np.float32)
     samples = np.concatenate([silence, sounds(5.0, 1), silence, sounds(3.0, 2)])
-    transcript = whisper.transcribe(samples, **{**PLAIN, **wish})  # type: ignore[arg-type]  # all of these are strings
-    events = list(pipeline.transcribe(samples, **{**PLAIN, **wish}))
+    transcript = whisper.transcribe(samples, **with_plain(wish))
+    events = list(pipeline.transcribe(samples, **with_plain(wish)))
     end = done(events)
     assert end.text == transcript.text != ""
     assert (end.language, end.language_probability) == (transcript.language, transcript.language_probability)
@@ -257,9 +258,9 @@ def test_leaving_the_iteration_early_cancels_the_job(pipeline: Pipeline) -> None
 @pytest.mark.parametrize(
     "wish", [{"language": "Klingon"}, {"language": "fr"}, {"task": "summarise"}], ids=lambda wish: str(*wish.values())
 )
-def test_wishes_the_model_cannot_fulfil_are_refused_before_any_work(pipeline: Pipeline, wish: dict[str, str]) -> None:
+def test_wishes_the_model_cannot_fulfil_are_refused_before_any_work(pipeline: Pipeline, wish: OptionFields) -> None:
     with pytest.raises(OptionError):
-        list(pipeline.transcribe(sounds(0.5), **{**PLAIN, **wish}))
+        list(pipeline.transcribe(sounds(0.5), **with_plain(wish)))
 
 
 @pytest.mark.parametrize("samples", [np.zeros((9, 2), np.float32), np.zeros(9), np.array([np.nan], np.float32)])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
 
@@ -14,18 +14,15 @@ from susurrus.models import Decoder, Encoder, LogMel, ModelConfig, Tokenizer, Wh
 from susurrus.models.decoding import WindowDecoder
 from susurrus.models.ladder import EncodedWindow
 from susurrus.models.mel import pad_frames
-from susurrus.models.options import DecodingOptions, OptionFields
+from susurrus.models.options import DecodingOptions
 from susurrus.models.results import DecodedWindow
 from susurrus.models.rules import prompt_tokens, rules_for
 
 Float32Array = NDArray[np.float32]
 
-ONE_TRY: OptionFields = {
-    "temperatures": (0.0,),
-    "compression_ratio_threshold": None,
-    "logprob_threshold": None,
-    "no_speech_threshold": None,
-}
+ONE_TRY = DecodingOptions(
+    temperatures=(0.0,), compression_ratio_threshold=None, logprob_threshold=None, no_speech_threshold=None
+)
 """What the first try gives is taken as it is."""
 
 
@@ -70,7 +67,7 @@ class Engine:
 
     def transcribe(self, samples: Float32Array, language: str) -> tuple[tuple[int, ...], str]:
         """Tokens and text of float32 mono samples (n,), n at most one window: greedy, in one try, all of it."""
-        recording = self._decoder.recording(DecodingOptions(language=language, timestamps=self.timestamps, **ONE_TRY))
+        recording = self._decoder.recording(replace(ONE_TRY, language=language, timestamps=self.timestamps))
         mel, silence = self._log_mel(samples)
         states = self._encoder(pad_frames(mel, silence, self.config.audio.n_frames))
         steps = self._decoder.decode(EncodedWindow(0, states, self.config.audio.chunk_length, ()), recording)

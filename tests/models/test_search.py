@@ -47,7 +47,8 @@ def session_of(spoken: Mapping[tuple[int, ...], NDArray[np.float32]]) -> Scripte
 
 def logprobs(logits: NDArray[np.float32]) -> NDArray[np.float64]:
     wide = logits.astype(np.float64)
-    return wide - np.log(np.exp(wide).sum())
+    found: NDArray[np.float64] = wide - np.log(np.exp(wide).sum())
+    return found
 
 
 def scores(spoken: Mapping[tuple[int, ...], NDArray[np.float32]], limit: int) -> dict[tuple[int, ...], float]:

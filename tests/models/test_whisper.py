@@ -12,8 +12,9 @@ import soundfile
 from numpy.typing import NDArray
 
 from susurrus.models import AudioError, ModelConfig, ModelError, OptionError, Partial, Segment, Transcript, Whisper
+from susurrus.models.options import OptionFields
 from susurrus.models.results import join_text
-from tests.actors.fakes import PLAIN, write_tiny_model
+from tests.actors.fakes import PLAIN, with_plain, write_tiny_model
 from tests.conftest import SAMPLES
 
 RATE = 16000
@@ -126,14 +127,14 @@ def test_the_time_of_every_stage_is_told(whisper: Whisper) -> None:
 
 def test_every_option_reaches_the_decoder(whisper: Whisper) -> None:
     samples = tones(0.9)
-    wishes: list[dict[str, str]] = [
+    wishes: list[OptionFields] = [
         {"language": "de"},
         {"language": "English"},
         {"language": "de", "task": "translate"},
         {"language": "de", "prompt": "as it was said"},
         {"language": "de", "hotwords": "it"},
     ]
-    texts = [whisper.transcribe(samples, **{**PLAIN, **wish}).text for wish in wishes]  # type: ignore[typeddict-item]
+    texts = [whisper.transcribe(samples, **with_plain(wish)).text for wish in wishes]
     assert len(set(texts)) == len(wishes)
 
 
@@ -145,9 +146,9 @@ def test_the_language_of_the_first_speech_holds_for_the_whole_recording(whisper:
 
 
 @pytest.mark.parametrize("options", [{"language": "Klingon"}, {"language": "fr"}, {"task": "x"}])
-def test_options_the_model_does_not_have_are_refused(whisper: Whisper, options: dict[str, str]) -> None:
+def test_options_the_model_does_not_have_are_refused(whisper: Whisper, options: OptionFields) -> None:
     with pytest.raises(OptionError):
-        whisper.transcribe(tones(0.5), **{**PLAIN, **options})  # type: ignore[typeddict-item]  # all are strings
+        whisper.transcribe(tones(0.5), **with_plain(options))
 
 
 def test_arrays_that_are_no_audio_are_refused(whisper: Whisper) -> None:
