@@ -32,8 +32,8 @@ from susurrus.models.tokenizer import Tokenizer
 Float32Array = NDArray[np.float32]
 
 UTTERANCE_SECONDS = 12.0
-"""A window with no more speech than this, and no pause in it, is one cue: the detector's times do, and Whisper makes
-fewer mistakes without timestamps (101 instead of 114 in 1203 words of English clips up to 12 s)."""
+"""Speech of at most this length, without a pause, is decoded without timestamps: Whisper then makes fewer mistakes, 101
+instead of 114 in 1203 words of English clips. When the text ends is asked afterwards: it may not be all."""
 PAUSE_SECONDS = 1.0
 """As long a pause parts cues."""
 
@@ -118,14 +118,18 @@ class WindowDecoder:
         A caller that stops iterating cancels: nothing runs between two hypotheses. A hypothesis of a higher temperature
         replaces what cooler ones said.
         """
-        options = replace(recording.options, timestamps=_needs_timestamps(window, recording.options))
+        options = recording.options
         self._session.begin(window.hidden_states)
         no_speech_prob, heard = self._listen()
         language, probability, probabilities = self._language(heard, no_speech_prob, recording)
-        prompt = self._prompt(language, recording, options)
-        attempt = yield from self._ladder.climb(window, prompt, options, no_speech_prob)
+        asked = options.timestamps and not _is_utterance(window)
+        prompt = self._prompt(language, recording, timestamps=asked)
+        attempt = yield from self._ladder.climb(window, prompt, replace(options, timestamps=asked), no_speech_prob)
         silent = is_silence(attempt, options, no_speech_prob)
         if options.timestamps and not silent:
+            if not asked:
+                prompt = self._prompt(language, recording, timestamps=True)
+                attempt = self._ladder.timed(prompt, attempt)
             attempt = yield from self._ladder.to_the_end(window, prompt, options, attempt)
         tokens = () if silent else tuple(attempt.candidate.tokens)
         cues = self._cues(window, attempt.candidate, timestamps=options.timestamps) if tokens else ()
@@ -178,14 +182,15 @@ class WindowDecoder:
         best, probability = next(iter(probabilities.items()))
         return options.language or best, probability, probabilities
 
-    def _prompt(self, language: str, recording: Recording, options: DecodingOptions) -> Prompt:
+    def _prompt(self, language: str, recording: Recording, *, timestamps: bool) -> Prompt:
+        options = recording.options
         return prompt_tokens(
             self._special,
             language,
             options.task,
             (*recording.prompt, *recording.previous),
             self._n_text_ctx,
-            timestamps=options.timestamps,
+            timestamps=timestamps,
             hotwords=recording.hotwords,
         )
 
@@ -232,10 +237,10 @@ class WindowDecoder:
             recording.previous = tuple(token for token in tokens if token < self._special.eot)[-MAX_PREVIOUS:]
 
 
-def _needs_timestamps(window: EncodedWindow, options: DecodingOptions) -> bool:
-    """Whether the model has to say when: the detector has heard when a single utterance starts and ends."""
-    if not options.timestamps or not window.speech:
-        return options.timestamps
+def _is_utterance(window: EncodedWindow) -> bool:
+    """Whether somebody says one thing in it, without a pause."""
+    if not window.speech:
+        return False
     pauses = [latter.start - former.end for former, latter in pairwise(window.speech)]
     length = window.speech[-1].end - window.speech[0].start
-    return length > UTTERANCE_SECONDS or max(pauses, default=0.0) > PAUSE_SECONDS
+    return length <= UTTERANCE_SECONDS and max(pauses, default=0.0) <= PAUSE_SECONDS

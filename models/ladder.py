@@ -119,7 +119,9 @@ class Ladder:
             last = cues[-1].end if cues else 0.0
             if seconds(span for span in uncovered(cues, window.speech) if span.end > last) < MISSED_SECONDS:
                 break
-            found = Candidate(tokens, [*attempt.candidate.logprobs, 0.0][: len(tokens)])
+            found = Candidate(
+                tokens, [*attempt.candidate.logprobs, 0.0][: len(tokens)]
+            )  # a closing time was not sampled
             search = self._search(options, self._limit(window, prompt))
             before = len(tokens)
             steps = search.greedy(self._read([*prompt.tokens, *tokens]), found, may_end=False)
@@ -131,6 +133,30 @@ class Ladder:
                 break
             attempt = resumed
         return attempt
+
+    def timed(self, prompt: Prompt, attempt: Attempt) -> Attempt:
+        """A text that was decoded without timestamps, with the time at which the decoder says that it ends.
+
+        The text is read once more, behind `<|0.00|>`, and the most probable timestamp after it is taken.
+
+        Args:
+            prompt: of the window, for decoding with timestamps.
+            attempt: whose text it is.
+        """
+        begin, eot = self._special.timestamp_begin, self._special.eot
+        sampled = zip(attempt.candidate.tokens, attempt.candidate.logprobs, strict=True)
+        text = [(token, logprob) for token, logprob in sampled if token < eot]
+        if not text:
+            return attempt
+        tokens = [begin, *(token for token, _ in text)]
+        later = self._read([*prompt.tokens, *tokens])[begin + 1 :]
+        candidate = replace(
+            attempt.candidate,
+            tokens=tokens,
+            logprobs=[0.0, *(logprob for _, logprob in text)],
+            closing=begin + 1 + int(later.argmax()),
+        )
+        return replace(attempt, candidate=candidate)
 
     def _read(self, tokens: Sequence[int]) -> Float32Array:
         """Logits after the tokens. What `_listen` has read already, the session need not read again."""

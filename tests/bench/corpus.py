@@ -39,6 +39,7 @@ class Clip:
     """What is said; None where nobody wrote it down."""
     language: str | None
     """Code, or None when the manifest does not tell."""
+    set: str | None = None
 
 
 def read_corpus(folder: Path, set_name: str | None = None) -> list[Clip]:
@@ -56,7 +57,7 @@ def read_corpus(folder: Path, set_name: str | None = None) -> list[Clip]:
         raise BenchError(f"{manifest} does not exist: name a folder with a manifest.jsonl")
     rows = [json.loads(line) for line in manifest.read_text(encoding="utf-8").splitlines() if line]
     clips = [
-        Clip(row["path"], folder / row["path"], row["text"], row.get("language"))
+        Clip(row["path"], folder / row["path"], row["text"], row.get("language"), row.get("set"))
         for row in rows
         if set_name is None or row.get("set") == set_name
     ]

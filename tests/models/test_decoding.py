@@ -397,18 +397,34 @@ def test_an_open_cue_ends_at_its_most_probable_time_so_that_what_follows_is_read
     [((Span(0.5, 11.0),), False), ((Span(0.5, 14.0),), True), ((Span(0.5, 3.0), Span(5.0, 8.0)), True), ((), True)],
     ids=["one utterance", "long", "a pause", "not known"],
 )
-def test_a_single_utterance_needs_no_timestamps(stage: Stage, speech: tuple[Span, ...], *, asked: bool) -> None:
-    _, decoded = stage.decode(stage.saying(*stage.text(" Hi")), TIMED, duration=15.0, speech=speech)
+def test_a_single_utterance_is_decoded_without_timestamps(
+    stage: Stage, speech: tuple[Span, ...], *, asked: bool
+) -> None:
+    stage.decode(stage.saying(*stage.text(" Hi")), TIMED, duration=15.0, speech=speech)
     assert (stage.special.no_timestamps not in stage.session.asked[1]) == asked
-    if not asked:
-        assert [(cue.start, cue.end) for cue in decoded.cues] == [(0.5, 11.0)]
+
+
+def test_when_an_utterance_ends_is_asked_afterwards_and_what_was_not_read_is_read(stage: Stage) -> None:
+    first, rest = stage.text(" One two."), stage.text(" Three four.")
+    timed = [stage.at(0.0), *first, stage.at(4.0), stage.at(4.0), *rest, stage.at(9.5)]
+
+    def said(tokens: list[int]) -> Said:
+        if not tokens or tokens[0] < stage.special.timestamp_begin:
+            return first[len(tokens)] if len(tokens) < len(first) else stage.special.eot
+        if len(tokens) == 1 + len(first):
+            return {stage.special.eot: 30.0, stage.at(4.0): 9.0}
+        return timed[len(tokens)] if len(tokens) < len(timed) else stage.special.eot
+
+    _, decoded = stage.decode(said, TIMED, duration=10.0, speech=(Span(0.2, 9.8),))
+    assert decoded.text == " One two. Three four."
+    assert [(cue.start, cue.end) for cue in decoded.cues] == [(0.2, 4.0), (4.0, 9.5)]
 
 
 @pytest.mark.parametrize(
-    "speech", [(), (Span(0.2, 8.5),), (Span(0.2, 4.0), Span(5.0, 8.6))], ids=["none", "breath", "little"]
+    "speech", [(), (Span(0.2, 14.5),), (Span(0.2, 4.0), Span(5.0, 14.6))], ids=["none", "breath", "little"]
 )
 def test_a_decoder_that_stops_where_the_speech_does_is_done(stage: Stage, speech: tuple[Span, ...]) -> None:
-    tokens = [stage.at(0.0), *stage.text(" One two."), stage.at(8.0)]
+    tokens = [stage.at(0.0), *stage.text(" One two."), stage.at(14.0)]
     _, decoded = stage.decode(stage.saying(*tokens), TIMED, duration=20.0, speech=speech)
     assert decoded.text == " One two."
     assert len(stage.session.asked) == 2 + len(tokens)
@@ -445,10 +461,10 @@ def test_going_on_ends_though_the_decoder_never_gets_further(stage: Stage) -> No
 
 def test_cues_lie_in_the_window_and_their_texts_join_to_the_text(stage: Stage) -> None:
     tokens = [stage.at(0.0), *stage.text(" One."), stage.at(2.0), stage.at(2.5), *stage.text(" Two."), stage.at(30.0)]
-    _, decoded = stage.decode(stage.saying(*tokens), TIMED, duration=9.0, speech=(Span(0.0, 9.0),))
+    _, decoded = stage.decode(stage.saying(*tokens), TIMED, duration=14.0, speech=(Span(0.0, 14.0),))
     assert decoded.cues == (
         Cue(0.0, 2.0, " One.", tuple(stage.text(" One."))),
-        Cue(2.5, 9.0, " Two.", tuple(stage.text(" Two."))),
+        Cue(2.5, 14.0, " Two.", tuple(stage.text(" Two."))),
     )
     assert "".join(cue.text for cue in decoded.cues) == decoded.text
 
