@@ -125,13 +125,17 @@ class WindowDecoder:
         asked = options.timestamps and not _is_utterance(window)
         prompt = self._prompt(language, recording, timestamps=asked)
         attempt = yield from self._ladder.climb(window, prompt, replace(options, timestamps=asked), no_speech_prob)
+        sampled = attempt.candidate.tokens
         silent = is_silence(attempt, options, no_speech_prob)
         if options.timestamps and not silent:
             if not asked:
                 prompt = self._prompt(language, recording, timestamps=True)
                 attempt = self._ladder.timed(prompt, attempt)
+            timed = attempt
             attempt = yield from self._ladder.to_the_end(window, prompt, options, attempt)
-        tokens = () if silent else tuple(attempt.candidate.tokens)
+            if attempt is not timed:
+                sampled = attempt.candidate.tokens
+        tokens = () if silent else tuple(sampled)
         cues = self._cues(window, attempt.candidate, timestamps=options.timestamps) if tokens else ()
         if cues and options.word_timestamps:
             cues = self._align(window, cues, attempt.candidate, language, options.task)
