@@ -119,9 +119,8 @@ class Ladder:
             last = cues[-1].end if cues else 0.0
             if seconds(span for span in uncovered(cues, window.speech) if span.end > last) < MISSED_SECONDS:
                 break
-            found = Candidate(
-                tokens, [*attempt.candidate.logprobs, 0.0][: len(tokens)]
-            )  # a closing time was not sampled
+            logprobs = [*attempt.candidate.logprobs, 0.0]  # the last for a closing time, which was not sampled
+            found = Candidate(tokens, logprobs[: len(tokens)])
             search = self._search(options, self._limit(window, prompt))
             before = len(tokens)
             steps = search.greedy(self._read([*prompt.tokens, *tokens]), found, may_end=False)
