@@ -23,8 +23,8 @@ Words = list[str]
 
 MOST_ENGLISH_WER = 0.06
 MOST_OTHER_ERRORS = {"mls_es.opus": 0.25, "common_voice_ja.mp3": 0.56}
-"""Words in Spanish, characters in Japanese. Whisper base itself makes 0.18 and 0.44 or 0.52: two of the 27 characters are
-a near-tie, which goes one way with timestamps and the other way without."""
+"""Words in Spanish, characters in Japanese. Whisper base itself makes 0.18 and 0.44 or 0.52: two of the 27 characters
+are a near-tie, which goes one way with timestamps and the other way without."""
 
 
 @pytest.fixture(scope="module")
