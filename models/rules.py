@@ -1,6 +1,6 @@
 """Decoding rules: what may not be sampled, as small objects in a visible order; and the decoder's prompt.
 
-Written from `LogitFilter`, `ApplyTimestampRules`, `DecodingTask` and `detect_language` of whisper/decoding.py
+Written from `LogitFilter`, `ApplyTimestampRules` and `DecodingTask` of whisper/decoding.py
 (openai-whisper). docs/decoding.md says what each rule is for.
 
 Rules hold no state: one set serves all hypotheses of a window, each with its own tokens.
@@ -59,20 +59,6 @@ class SuppressBlank:
         """See `Rule`."""
         if not tokens:
             logits[self.ids] = -np.inf
-
-
-class OnlyLanguages:
-    """Nothing but a language: what is asked right after `<|startoftranscript|>` to detect it."""
-
-    def __init__(self, special: SpecialTokens) -> None:
-        self.ids = _index(special.languages.values())
-        """int (n,), sorted: the language tokens."""
-
-    def __call__(self, logits: Float32Array, tokens: Sequence[int]) -> None:  # noqa: ARG002  (the rule's signature)
-        """See `Rule`."""
-        languages = logits[self.ids]
-        logits.fill(-np.inf)
-        logits[self.ids] = languages
 
 
 class NoRepeatNgram:

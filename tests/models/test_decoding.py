@@ -204,6 +204,20 @@ def test_the_language_is_the_most_probable_of_the_languages_alone(stage: Stage) 
     assert stage.session.asked[1][0] == stage.special.languages["de"]
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_a_detected_language_is_the_most_probable_of_the_languages(stage: Stage, seed: int) -> None:
+    """However probable the other tokens are."""
+    logits = np.random.default_rng(seed).normal(0, 5, stage.config.dimensions.n_vocab).astype(np.float32)
+    best = max(stage.special.languages, key=lambda code: float(logits[stage.special.languages[code]]))
+    options = DecodingOptions(timestamps=False, no_speech_threshold=None)
+    decoder = stage.decoder(stage.saying(*stage.text(" Hm")), options)
+    answer, heard = stage.session._script, dict(enumerate(logits.tolist()))
+    stage.session._script = lambda row: heard if len(row) == 1 else answer(row)
+    _, decoded = finish(decoder, EncodedWindow(0, STATES, 30.0, ()), stage.recording)
+    assert decoded.language == best
+    assert decoded.language_probabilities.keys() <= stage.special.languages.keys()
+
+
 def test_a_language_that_was_named_is_taken_and_doubted_if_it_sounds_otherwise(stage: Stage) -> None:
     _, decoded = stage.decode(stage.saying(*stage.text(" Hello")), heard={"de": 20.0})
     assert (decoded.language, decoded.language_probability) == ("en", 1.0)

@@ -18,7 +18,6 @@ from susurrus.models.config import Dimensions, ModelConfig, SpecialTokens, read_
 from susurrus.models.rules import (
     FirstTimestamp,
     NoRepeatNgram,
-    OnlyLanguages,
     Rule,
     SuppressBlank,
     SuppressTokens,
@@ -137,17 +136,6 @@ def test_a_model_that_lists_nothing_still_never_samples_special_tokens_or_an_ear
 def test_suppressing_equals_brute_force(ids: set[int], sampled: list[int]) -> None:
     assert forbidden((SuppressTokens(ids),), 200, sampled) == sorted(ids)
     assert forbidden((SuppressBlank(ids),), 200, sampled) == ([] if sampled else sorted(ids))
-
-
-@pytest.mark.parametrize("kind", MODELS)
-def test_a_detected_language_is_the_most_probable_of_the_languages(kind: str) -> None:
-    config, special, _ = MODELS[kind]
-    for seed in range(5):
-        logits = random_logits(config.dimensions.n_vocab, seed)
-        best = max(special.languages.values(), key=logits.tolist().__getitem__)
-        OnlyLanguages(special)(logits, ())
-        assert int(logits.argmax()) == best
-        assert {int(token) for token in np.flatnonzero(np.isfinite(logits))} == {*special.languages.values()}
 
 
 @pytest.mark.parametrize("timestamps", [False, True])
