@@ -12,6 +12,7 @@ from susurrus.models.config import ModelConfig
 from susurrus.models.cues import shift_cues
 from susurrus.models.decoding import WindowDecoder
 from susurrus.models.ladder import EncodedWindow
+from susurrus.models.providers import CPU
 from susurrus.models.recording import Recording
 from susurrus.models.results import DecodedWindow, Hypothesis
 from susurrus.protocol import Cue, HiddenStates, Partial, Segment, Word
@@ -25,16 +26,19 @@ class DecoderBehaviour(Behaviour):
     name = "decoder"
     has_inbox = True
 
-    def __init__(self, directory: Path, precision: str, threads: int) -> None:
+    def __init__(self, directory: Path, precision: str, threads: int, provider: str = CPU) -> None:
         self._directory = directory
         self._precision = precision
         self._threads = threads
+        self._provider = provider
         self._recordings: OrderedDict[bytes, Recording] = OrderedDict()  # by job
 
     def load(self) -> Loaded:
         """Load the sessions and the vocabulary."""
         config = ModelConfig.from_directory(self._directory)
-        self._decoder = WindowDecoder.load(self._directory, precision=self._precision, threads=self._threads)
+        self._decoder = WindowDecoder.load(
+            self._directory, precision=self._precision, threads=self._threads, provider=self._provider
+        )
         return Loaded(config.name, threads=self._threads)
 
     def handle(self, work: Work, desk: Desk) -> None:
@@ -116,5 +120,7 @@ if __name__ == "__main__":
 
     main(
         "decoder",
-        lambda settings, _: DecoderBehaviour(Path(settings.model), settings.precision, settings.threads),
+        lambda settings, _: DecoderBehaviour(
+            Path(settings.model), settings.precision, settings.threads, settings.provider
+        ),
     )

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from susurrus.actors.shell import Behaviour, Desk, Loaded, Work
 from susurrus.models.config import ModelConfig
+from susurrus.models.layouts import load_encoder
 from susurrus.models.mel import pad_frames
-from susurrus.models.sessions import Encoder
+from susurrus.models.providers import CPU
 from susurrus.protocol import Features, HiddenStates
 
 
@@ -18,16 +19,19 @@ class EncoderBehaviour(Behaviour):
     name = "encoder"
     has_inbox = True
 
-    def __init__(self, directory: Path, precision: str, threads: int) -> None:
+    def __init__(self, directory: Path, precision: str, threads: int, provider: str = CPU) -> None:
         self._directory = directory
         self._precision = precision
         self._threads = threads
+        self._provider = provider
 
     def load(self) -> Loaded:
         """Load the session."""
         config = ModelConfig.from_directory(self._directory)
         self._n_frames = config.audio.n_frames
-        self._encoder = Encoder(self._directory, precision=self._precision, threads=self._threads)
+        self._encoder = load_encoder(
+            self._directory, precision=self._precision, threads=self._threads, provider=self._provider
+        )
         return Loaded(config.name, config.audio.sample_rate, config.dimensions.n_mels, self._threads)
 
     def handle(self, work: Work, desk: Desk) -> None:
@@ -56,5 +60,7 @@ if __name__ == "__main__":
 
     main(
         "encoder",
-        lambda settings, _: EncoderBehaviour(Path(settings.model), settings.precision, settings.threads),
+        lambda settings, _: EncoderBehaviour(
+            Path(settings.model), settings.precision, settings.threads, settings.provider
+        ),
     )

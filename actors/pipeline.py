@@ -36,6 +36,7 @@ from susurrus.actors.view import JobEvent
 from susurrus.models.config import ModelConfig
 from susurrus.models.errors import ModelError
 from susurrus.models.options import DecodingOptions, OptionFields
+from susurrus.models.providers import CPU
 from susurrus.models.provision import ensure_model
 from susurrus.models.provisioning.manifest import verify
 from susurrus.models.threads import usable_cpus
@@ -64,6 +65,7 @@ class Pipeline:
         *,
         precision: str = "int8",
         threads: int = 0,
+        provider: str = CPU,
         console: Command | None = None,
         audio_fd: int | None = None,
         child_arguments: Sequence[str] = (),
@@ -75,6 +77,7 @@ class Pipeline:
             model: a known name, provisioned if need be, or a model directory.
             precision: `int8` or `float32`.
             threads: of the encoder's and of the decoder's sessions; 0 takes the CPUs this process may use.
+            provider: execution provider of the sessions, a name of `susurrus.models.providers`.
             console: a console to run as a child of this pipeline.
             audio_fd: descriptor that the source `-` stands for; the frontend inherits it.
             child_arguments: log options for the children.
@@ -83,6 +86,7 @@ class Pipeline:
         self._model = model
         self._precision = precision
         self._threads = threads
+        self._provider = provider
         self._console = console
         self._audio_fd = audio_fd
         self._child_arguments = tuple(child_arguments)
@@ -282,7 +286,9 @@ class Pipeline:
             events=self._hub.publisher.endpoint,
             transport=self._hub.transport,
             started=time.time(),
-            settings=ActorSettings(str(self._directory), self._precision, self._threads or usable_cpus()),
+            settings=ActorSettings(
+                str(self._directory), self._precision, self._threads or usable_cpus(), self._provider
+            ),
         )
 
     def _commands(self) -> Iterator[Command]:

@@ -21,12 +21,13 @@ from susurrus.models.config import ModelConfig
 from susurrus.models.cues import fit_cues, read_cues
 from susurrus.models.fallback import Attempt, compression_ratio, is_silence
 from susurrus.models.ladder import EncodedWindow, Ladder, closed_tokens
+from susurrus.models.layouts import load_decoder
 from susurrus.models.options import DecodingOptions
+from susurrus.models.providers import CPU
 from susurrus.models.recording import Recording, most_probable
 from susurrus.models.results import Cue, DecodedWindow, Hypothesis
 from susurrus.models.rules import Prompt, prompt_tokens
 from susurrus.models.search import Candidate, DecoderSession
-from susurrus.models.sessions import Decoder
 from susurrus.models.tokenizer import Tokenizer
 
 Float32Array = NDArray[np.float32]
@@ -83,18 +84,19 @@ class WindowDecoder:
         self._aligner: WordAligner | None = None
 
     @classmethod
-    def load(cls, directory: Path, *, precision: str = "int8", threads: int = 0) -> Self:
+    def load(cls, directory: Path, *, precision: str = "int8", threads: int = 0, provider: str = CPU) -> Self:
         """A decoder of a model directory.
 
         Args:
             directory: the model directory.
             precision: `int8` or `float32`.
             threads: of the session; 0 takes the CPUs this process may use.
+            provider: that runs the graphs, a name of `models/providers.py`.
 
         Raises:
             ModelError: files are missing, damaged or of another version.
         """
-        session = Decoder(directory, precision=precision, threads=threads)
+        session = load_decoder(directory, precision=precision, threads=threads, provider=provider)
         tokenizer = Tokenizer.from_directory(directory)
 
         def load_aligner() -> WordAligner:

@@ -8,6 +8,7 @@ import onnxruntime as ort
 
 from susurrus.models.errors import ModelError
 from susurrus.models.graphs.contract import GRAPH_FORMAT, Contract, Specs, TensorSpec
+from susurrus.models.providers import CPU, execution_providers
 from susurrus.models.threads import usable_cpus
 
 _LOG_ERRORS = 3  # severity: what ONNX Runtime warns about is nothing that a user can act on
@@ -43,13 +44,14 @@ def graph_path(directory: Path, precision: str, stem: str) -> Path:
     return path
 
 
-def open_session(path: Path, contract: Contract, threads: int = 0) -> ort.InferenceSession:
+def open_session(path: Path, contract: Contract, threads: int = 0, provider: str = CPU) -> ort.InferenceSession:
     """Loads a graph and checks its inputs and outputs.
 
     Args:
         path: The graph; its weights lie beside it.
         contract: What it has to take and give.
         threads: 0 takes the CPUs this process may use.
+        provider: A name of `models/providers.py`.
 
     Raises:
         ModelError: The graph cannot be loaded or is another one.
@@ -62,7 +64,7 @@ def open_session(path: Path, contract: Contract, threads: int = 0) -> ort.Infere
     for key, value in _SETTINGS.items():
         options.add_session_config_entry(key, value)
     try:
-        session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        session = ort.InferenceSession(str(path), options, providers=list(execution_providers(provider)))
     except Exception as error:  # ONNX Runtime's errors have no class of their own in common
         reason = " ".join(str(error).split())
         raise ModelError(f"{path} cannot be loaded ({reason}): provision the model again") from error

@@ -21,6 +21,7 @@ from susurrus.models.graphs.contract import (
     self_test_contract,
 )
 from susurrus.models.graphs.self_test import TOLERANCE, float_cross_attention, relative_error, self_test_inputs
+from susurrus.models.providers import CPU
 from susurrus.models.runtime import graph_path, open_session
 
 FloatArray = NDArray[np.float32]
@@ -35,17 +36,18 @@ class Encoder:
         directory: The model directory.
         precision: `int8` or `float32`.
         threads: Of the session; 0 takes the CPUs this process may use.
+        provider: That runs the graph, a name of `models/providers.py`.
 
     Raises:
         ModelError: Files are missing, damaged or of another version.
     """
 
-    def __init__(self, directory: Path, *, precision: str = "int8", threads: int = 0) -> None:
+    def __init__(self, directory: Path, *, precision: str = "int8", threads: int = 0, provider: str = CPU) -> None:
         dimensions = ModelConfig.from_directory(directory).dimensions
         self.max_frames = 2 * dimensions.n_audio_ctx
         self._n_mels = dimensions.n_mels
         path = graph_path(directory, precision, "encoder")
-        self._session = open_session(path, encoder_contract(dimensions), threads)
+        self._session = open_session(path, encoder_contract(dimensions), threads, provider)
 
     def __call__(self, mel: FloatArray) -> FloatArray:
         """Encodes one window.
@@ -79,6 +81,7 @@ class Decoder:
         directory: The model directory.
         precision: `int8` or `float32`.
         threads: Of each of the two sessions, which never run at the same time; 0 takes the CPUs this process may use.
+        provider: That runs the graphs, a name of `models/providers.py`.
 
     Raises:
         ModelError: Files are missing, damaged or of another version.
@@ -91,15 +94,15 @@ class Decoder:
     cross_caches: Mapping[str, ort.OrtValue]
     """Keys and values of the window for cross-attention, batch 1, by name; none before the first window."""
 
-    def __init__(self, directory: Path, *, precision: str = "int8", threads: int = 0) -> None:
+    def __init__(self, directory: Path, *, precision: str = "int8", threads: int = 0, provider: str = CPU) -> None:
         dimensions = ModelConfig.from_directory(directory).dimensions
         self.quantized_cross = precision == "int8" and _int8_cross_attention_works(directory, dimensions)
         suffix = "_float" if precision == "int8" and not self.quantized_cross else ""
         self._cross_contract = cross_attention_contract(dimensions, quantized=self.quantized_cross)
         path = graph_path(directory, precision, f"cross_attention{suffix}")
-        self._cross = open_session(path, self._cross_contract, threads)
+        self._cross = open_session(path, self._cross_contract, threads, provider)
         contract = decoder_contract(dimensions, quantized_cross=self.quantized_cross)
-        self._session = open_session(graph_path(directory, precision, f"decoder{suffix}"), contract, threads)
+        self._session = open_session(graph_path(directory, precision, f"decoder{suffix}"), contract, threads, provider)
         self._outputs = contract.outputs
         self._dimensions = dimensions
         self._binding = self._session.io_binding()

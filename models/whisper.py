@@ -18,8 +18,10 @@ from susurrus.models.cues import shift_cues
 from susurrus.models.decoding import WindowDecoder
 from susurrus.models.frontend import Frontend, MelWindow, check_samples
 from susurrus.models.ladder import EncodedWindow
+from susurrus.models.layouts import load_encoder
 from susurrus.models.mel import LogMel, pad_frames
 from susurrus.models.options import DecodingOptions, OptionFields
+from susurrus.models.providers import CPU
 from susurrus.models.provision import ensure_model
 from susurrus.models.recording import Recording
 from susurrus.models.results import NOTHING, DecodedWindow, Partial, Segment, Transcript
@@ -45,13 +47,16 @@ class Whisper:
         self._decoder = decoder
 
     @classmethod
-    def load(cls, model: str | Path = "base", *, precision: str = "int8", threads: int = 0) -> Whisper:
+    def load(
+        cls, model: str | Path = "base", *, precision: str = "int8", threads: int = 0, provider: str = CPU
+    ) -> Whisper:
         """Load a model.
 
         Args:
             model: a known name (`base`, `tiny.en`) or a model directory.
             precision: `int8` or `float32`.
             threads: intra-op threads of each session; 0 takes the CPUs this process may use.
+            provider: that runs the graphs, a name of `models/providers.py`.
 
         Raises:
             ModelError: files are missing or damaged and cannot be had.
@@ -61,8 +66,8 @@ class Whisper:
         return cls(
             ModelConfig.from_directory(directory),
             LogMel.from_directory(directory),
-            Encoder(directory, precision=precision, threads=threads),
-            WindowDecoder.load(directory, precision=precision, threads=threads),
+            load_encoder(directory, precision=precision, threads=threads, provider=provider),
+            WindowDecoder.load(directory, precision=precision, threads=threads, provider=provider),
         )
 
     def transcribe(

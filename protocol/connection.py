@@ -36,6 +36,8 @@ class ActorSettings:
     """`int8` or `float32`."""
     threads: int = 1
     """Intra-op threads of a session."""
+    provider: str = "cpu"
+    """Execution provider of the sessions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +148,12 @@ class Connection:
 
 
 def _settings(value: dict[str, Any]) -> ActorSettings:
-    return ActorSettings(_typed(value, "model", str), _typed(value, "precision", str), _typed(value, "threads", int))
+    return ActorSettings(
+        _typed(value, "model", str),
+        _typed(value, "precision", str),
+        _typed(value, "threads", int),
+        _typed({"provider": "cpu"} | value, "provider", str),
+    )
 
 
 def newest_live() -> Connection | None:
