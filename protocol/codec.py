@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MAJOR = 1
-MINOR = 1
+MINOR = 2
 VERSION = f"{MAJOR}.{MINOR}"
 """Version of the protocol; the package has its own."""
 TAG_NAME = b"SUSU"
@@ -56,6 +56,8 @@ MAX_ARRAY_BYTES = 64 * 1024 * 1024
 MAX_ARRAYS = 4
 MAX_ARRAY_DIMENSIONS = 4
 MAX_FRAMES = 3 + MAX_ARRAYS
+MAX_CONTAINERS = 65_536
+"""Maps and lists in one header or body; no snapshot of 1 MiB has as many."""
 TEXT_TYPES = frozenset({Partial.TYPE, Segment.TYPE, Done.TYPE, Snapshot.TYPE})
 """Types whose body holds text that grows with the audio."""
 
@@ -66,12 +68,31 @@ def _refuse_ext(_code: int, _data: bytes) -> Never:
     raise ValueError("an extension type")
 
 
-def _unique(pairs: list[tuple[Any, Any]]) -> dict[str, Any]:
-    """A map whose keys are distinct strings; msgpack itself lets the last of two equal keys win."""
-    result = dict(pairs)
-    if len(result) != len(pairs) or any(type(key) is not str for key in result):
-        raise ValueError("keys that are not distinct strings")
-    return result
+class _Containers:
+    """Counts the maps and lists of one frame while msgpack makes them.
+
+    One costs its sender a byte and the receiver sixty: a body of a million would keep the hub busy for seconds.
+    """
+
+    def __init__(self) -> None:
+        self._left = MAX_CONTAINERS
+
+    def _count(self) -> None:
+        self._left -= 1
+        if self._left < 0:
+            raise ValueError("too many maps and lists")
+
+    def list(self, values: list[Any]) -> list[Any]:
+        self._count()
+        return values
+
+    def map(self, pairs: list[tuple[Any, Any]]) -> dict[str, Any]:
+        """A map whose keys are distinct strings; msgpack itself lets the last of two equal keys win."""
+        self._count()
+        result = dict(pairs)
+        if len(result) != len(pairs) or any(type(key) is not str for key in result):
+            raise ValueError("keys that are not distinct strings")
+        return result
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +123,9 @@ class Received:
 
     message: Message
     header: Header
+    client: str = ""
+    """Name of the authorized client on another machine that it came from, told by the socket and not by the sender;
+    empty for a peer on this machine."""
 
 
 _PLANS = {name: plan_of(message) for name, message in message_types().items()}
@@ -171,7 +195,7 @@ def body_size(message: Message) -> int:
         ProtocolError: A field does not fit its declaration.
     """
     try:
-        return len(msgpack.packb(pack_fields(plan_of(type(message)).body, message)))
+        return len(msgpack.packb(pack_fields(_PLANS[message.TYPE].body, message)))
     except (RefusedError, UnicodeEncodeError) as error:
         raise ProtocolError("bad_field", f"{message.TYPE}: {type(error).__name__}") from None
 
@@ -239,12 +263,27 @@ def _check_tag(tag: bytes) -> None:
 
 def _unpack_map(frame: Frame, code: str) -> dict[str, Any]:
     try:
-        value = msgpack.unpackb(frame, object_pairs_hook=_unique, ext_hook=_refuse_ext, max_ext_len=0)
+        _refuse_incomplete(frame)
+        count = _Containers()
+        value = msgpack.unpackb(
+            frame, object_pairs_hook=count.map, list_hook=count.list, ext_hook=_refuse_ext, max_ext_len=0
+        )
     except Exception as error:  # noqa: BLE001  msgpack's errors have no common base, as it says
         raise ProtocolError(code, f"not msgpack as it should be ({type(error).__name__})") from None
     if type(value) is not dict:
         raise ProtocolError(code, f"a map expected, not {type(value).__name__}")
     return value
+
+
+def _refuse_incomplete(frame: Frame) -> None:
+    """Raise unless every element that a list or map claims is there, without making any.
+
+    msgpack makes room for what is claimed: some hundred nested lists in 3 kB would cost 13 MB before the end is met.
+    """
+    size = len(frame) if isinstance(frame, bytes) else frame.nbytes
+    unpacker = msgpack.Unpacker(read_size=max(size, 1), max_buffer_size=max(size, 1))
+    unpacker.feed(frame)
+    unpacker.skip()
 
 
 def _decode_header(frame: Frame) -> tuple[dict[str, Any], Header]:

@@ -6,10 +6,10 @@ line unless the name says otherwise.
 
 Who says what to whom:
 
-    client   -> hub       Submit Cancel SnapshotRequest
-    hub      -> client    Accepted Rejected Snapshot
-    hub      -> actor     Submit Cancel Downstream Credit Ping Stop
-    actor    -> hub       Hello Ready Pong Credit Window AudioEnd Partial Segment Failed Error Stopped
+    client   -> hub       Submit Cancel SnapshotRequest StatusRequest
+    hub      -> client    Accepted Rejected Snapshot Status
+    hub      -> actor     Submit Reissue Committed Fence Cancel Downstream Upstream Credit Ping Stop
+    actor    -> hub       Hello Ready Pong Credit Working Window AudioEnd Partial Segment Failed Error Stopped
     frontend -> encoder   Features
     encoder  -> decoder   HiddenStates
     hub      => everybody Welcome Started Window Partial Segment Done Failed Cancelled Beat Stopped   (published)
@@ -165,6 +165,13 @@ class Downstream(Message):
 
 
 @dataclass(frozen=True, slots=True)
+class Upstream(Message):
+    """The hub tells an actor that what sends it arrays is a new instance: grant that Credit afresh."""
+
+    TYPE: ClassVar[str] = "upstream"
+
+
+@dataclass(frozen=True, slots=True)
 class Credit(Message):
     """The receiver of windows grants its upstream `windows` more of them; the hub relays it."""
 
@@ -186,6 +193,10 @@ class Pong(Message):
 
     TYPE: ClassVar[str] = "pong"
     number: int
+    stalled_s: float = _since(2, 0.0)
+    """Seconds since the compute thread last got anywhere with what it works on; 0 while it waits for work."""
+    backlog: int = _since(2, 0)
+    """Pieces of work that wait in the inbox."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +242,57 @@ class Submit(Message):
     name: str
     """What people call it; shown, never opened."""
     options: TranscribeOptions = field(default_factory=TranscribeOptions)
+    group: str = _since(2, "")
+    """Jobs of one group are read one after another, in order; groups, and jobs without one, side by side."""
+    deadline_s: float | None = _since(2, None)
+    """Seconds from Accepted after which the job fails with `deadline`; None never."""
+    journal: str = _since(2, "")
+    """File that committed segments are kept in, and that an interrupted job goes on from; empty for none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reissue(Message):
+    """The hub has the rest of a job done again: an actor was lost, or an earlier run of it was interrupted."""
+
+    TYPE: ClassVar[str] = "reissue"
+    job: bytes
+    window: int
+    """The first one that is not committed; those before it are not sent."""
+    attempt: int
+    """Of every window from now on."""
+    submit: Submit
+    """What was asked for: a frontend that does not know the job reads its audio from the beginning."""
+    memory: str
+    """As in Segment, of the window before; empty for the first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Committed(Message):
+    """The hub tells the frontend that it will not ask for the first `windows` windows of a job again."""
+
+    TYPE: ClassVar[str] = "committed"
+    job: bytes
+    windows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fence(Message):
+    """The hub tells an actor that work on earlier attempts of the job is wasted."""
+
+    TYPE: ClassVar[str] = "fence"
+    job: bytes
+    attempt: int
+    """The one that counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Working(Message):
+    """The actor begins to work on a window: what is to blame if it is never heard of again."""
+
+    TYPE: ClassVar[str] = "working"
+    job: bytes
+    window: int
+    attempt: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,6 +389,8 @@ class Features(Message):
     """(n_mels, n_frames) float32, n_frames <= 3000: only the frames that hold audio."""
     speech: tuple[Span, ...] = _since(1, ())
     """Where in the window somebody speaks."""
+    memory: str = _since(2, "")
+    """As in Segment, for a decoder that has not seen the windows before this one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,6 +410,8 @@ class HiddenStates(Message):
     """(n_audio_ctx, n_audio_state) float32."""
     speech: tuple[Span, ...] = _since(1, ())
     """Where in the window somebody speaks."""
+    memory: str = _since(2, "")
+    """As in Features."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -409,6 +475,8 @@ class Segment(Message):
     """The model's probability that nobody speaks in the window."""
     warnings: tuple[str, ...] = _since(1, ())
     """One sentence each: prompt cut to fit, language doubtful."""
+    memory: str = _since(2, "")
+    """JSON: what another decoder has to know to go on behind this window. For the hub; published events have none."""
 
 
 # --- the end of a job ------------------------------------------------------------------------------------------
@@ -446,7 +514,8 @@ class Failed(Message):
     TYPE: ClassVar[str] = "failed"
     job: bytes
     code: str
-    """`audio` (unreadable input), `internal`, `stopped` (the pipeline ended)."""
+    """`audio` (unreadable input), `option`, `internal`, `deadline`, `journal`, `killer` (a window ended its worker too
+    often), `stopped` (the pipeline ended)."""
     text: str
     """One sentence that names the file or setting and the fix."""
     seq: int = 0
@@ -515,6 +584,57 @@ class Snapshot(Message):
 
     TYPE: ClassVar[str] = "snapshot"
     jobs: tuple[JobState, ...]
+
+
+# --- how the pipeline is -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class StatusRequest(Message):
+    """How is the pipeline? Followed by Status."""
+
+    TYPE: ClassVar[str] = "status_request"
+
+
+@dataclass(frozen=True, slots=True)
+class ActorStatus:
+    """One process of the pipeline."""
+
+    name: str
+    pid: int
+    """0 while it is not there."""
+    state: str
+    """`starting`, `ready`, `working`, `restarting`."""
+    restarts: int
+    """Since the pipeline began."""
+    backlog: int
+    """Windows or jobs that wait in its inbox."""
+    rss_bytes: int
+    """Resident memory; 0 where it cannot be told."""
+    cpu_s: float
+    """Processor time used; 0 where it cannot be told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Status(Message):
+    """Answer to StatusRequest: what the pipeline does and has done. Nothing of what was said in the audio."""
+
+    TYPE: ClassVar[str] = "status"
+    package: str
+    model: str
+    uptime_s: float
+    actors: tuple[ActorStatus, ...]
+    jobs: dict[str, int]
+    """State -> jobs: `queued` and `running` now, `done`, `failed`, `cancelled`, `rejected` since the beginning."""
+    latency: dict[str, dict[str, float]]
+    """Stage -> seconds a window, as `p50`, `p90`, `p99` of the last ones, and their `count`: `encoder`, `decoder`; a
+    job, `first_partial`."""
+    audio_s: float
+    """Seconds of audio of committed windows."""
+    busy_s: float
+    """Seconds in which at least one job was running."""
+    bad_frames: int
+    subscribers: int
 
 
 Event = Welcome | Started | Window | Partial | Segment | Done | Failed | Cancelled | Beat | Stopped

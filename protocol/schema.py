@@ -52,6 +52,13 @@ class Field:
     default: Callable[[], Any] | None = None
     """Makes the value of a field that a later minor version added, when an older peer does not send it."""
 
+    def is_default(self, value: Any) -> bool:
+        """Whether the receiver would put this value in; True is not 1 here."""
+        if self.default is None:
+            return False
+        default = self.default()
+        return type(value) is type(default) and bool(value == default)
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -105,6 +112,8 @@ def fields_of(declaration: type, *, without: AbstractSet[str] = frozenset()) -> 
 def pack_fields(fields: tuple[Field, ...], value: object) -> dict[str, Any]:
     """Plain values of the fields of a dataclass instance.
 
+    Left out is what a later minor version added and has its default: the receiver puts that in.
+
     Raises:
         RefusedError: A field's value does not fit its declaration.
     """
@@ -113,7 +122,9 @@ def pack_fields(fields: tuple[Field, ...], value: object) -> dict[str, Any]:
     try:
         for field in fields:
             name = field.name
-            packed[name] = field.pack(getattr(value, name))
+            given = getattr(value, name)
+            if not field.is_default(given):
+                packed[name] = field.pack(given)
     except RefusedError as error:
         raise RefusedError(f"{name}: {error}") from None
     return packed

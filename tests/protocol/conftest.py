@@ -15,10 +15,12 @@ import zmq
 
 from susurrus.protocol import (
     Accepted,
+    ActorStatus,
     AudioEnd,
     Beat,
     Cancel,
     Cancelled,
+    Committed,
     Credit,
     Cue,
     Done,
@@ -26,6 +28,7 @@ from susurrus.protocol import (
     Error,
     Failed,
     Features,
+    Fence,
     Hello,
     HiddenStates,
     Identity,
@@ -35,6 +38,7 @@ from susurrus.protocol import (
     Ping,
     Pong,
     Ready,
+    Reissue,
     Rejected,
     RuntimeFolder,
     Segment,
@@ -43,14 +47,18 @@ from susurrus.protocol import (
     SnapshotRequest,
     Span,
     Started,
+    Status,
+    StatusRequest,
     Stop,
     Stopped,
     Submit,
     TranscribeOptions,
     Transport,
+    Upstream,
     Welcome,
     Window,
     Word,
+    Working,
     encode,
 )
 
@@ -80,6 +88,7 @@ OPTIONS = TranscribeOptions(
 SPEECH = (Span(30.25, 41.0), Span(42.5, 59.75))
 CUE = Cue(30.25, 31.0, "ask not", (1029, 406), (Word(30.25, 30.5, "ask", 0.75), Word(30.5, 31.0, " not", 0.5)))
 PORT = SendPort("ipc:///run/user/1000/susurrus-abcdefgh/encoder-f0f1f2f3", INSTANCE)
+MEMORY = '{"votes": 1, "languages": [0.75, 0.25], "previous": [], "warned": []}'
 PARTIAL = Partial(JOB, 2, 1, 60.0, 89.5, "And so, my fellow 🌍", 8, (400, 370, 11, 452, 7177), 9, 0.25)
 SEGMENT = Segment(
     *(JOB, 1, 1, 30.0, 60.0, "ask not", (1029, 406), "en", 0.984375, False, 0.5, 0.25, 7),
@@ -91,7 +100,9 @@ SEGMENT = Segment(
     compression_ratio=0.875,
     no_speech_prob=0.125,
     warnings=("prompt of 600 tokens cut to the last 223",),
+    memory=MEMORY,
 )
+SUBMIT = Submit(JOB, "/tmp/talk.wav", "talk.wav", OPTIONS, "talks", 90.5, "/tmp/talk.jsonl")  # noqa: S108  never opened
 DONE = Done(
     *(JOB, 12, "ask not", "en", 0.984375, 89.5, {"encoder": 0.5, "total": 2.0}, False, ("damaged",)),
     language_probabilities={"en": 0.984375},
@@ -102,21 +113,26 @@ ALL = [
     Hello("encoder", "0.1.0", 4242),
     Ready("encoder", PORT, "base", 16000, 80, 2, 0.125),
     Downstream(PORT),
+    Upstream(),
     Credit(2),
     Ping(7),
-    Pong(7),
+    Pong(7, 12.5, 2),
     Stop(),
     Stopped("pipeline", "actor_lost", "The decoder ended without being asked to."),
     Error("unknown_type", "'shout' is not in protocol 1.0"),
-    Submit(JOB, "/tmp/talk.wav", "talk.wav", OPTIONS),  # noqa: S108  never opened
+    SUBMIT,
+    Reissue(JOB, 2, 3, SUBMIT, MEMORY),
+    Committed(JOB, 2),
+    Fence(JOB, 3),
+    Working(JOB, 2, 3),
     Accepted(JOB),
     Rejected(JOB, "busy", "1024 jobs wait already."),
     Cancel(JOB),
     Started(JOB, 1, "talk.wav", 89.5),
     Window(JOB, 2, 1, 60.0, 89.5, True, 3),
     AudioEnd(JOB, 3, 89.5, 0.25, False, ("damaged after 80 s", "too quiet")),
-    Features(JOB, 2, 1, 60.0, 89.5, OPTIONS, -1.5, np.arange(6, dtype=np.float32).reshape(2, 3), SPEECH),
-    HiddenStates(JOB, 2, 1, 60.0, 89.5, OPTIONS, 0.5, np.arange(8, dtype=np.float32).reshape(4, 2), SPEECH),
+    Features(JOB, 2, 1, 60.0, 89.5, OPTIONS, -1.5, np.arange(6, dtype=np.float32).reshape(2, 3), SPEECH, MEMORY),
+    HiddenStates(JOB, 2, 1, 60.0, 89.5, OPTIONS, 0.5, np.arange(8, dtype=np.float32).reshape(4, 2), SPEECH, MEMORY),
     PARTIAL,
     SEGMENT,
     DONE,
@@ -130,6 +146,11 @@ ALL = [
             JobState(JOB, 9, "talk.wav", "running", 89.5, (SEGMENT,), PARTIAL, None),
             JobState(INSTANCE, 12, "-", "done", None, (), None, DONE),
         )
+    ),
+    StatusRequest(),
+    Status(
+        *("0.1.0", "base", 3600.5, (ActorStatus("decoder", 4242, "working", 1, 2, 150_000_000, 12.5),)),
+        *({"queued": 3, "done": 12}, {"encoder": {"p50": 0.25, "count": 40.0}}, 1200.5, 150.25, 0, 2),
     ),
 ]
 SAMPLES: dict[str, Message] = {message.TYPE: message for message in ALL}

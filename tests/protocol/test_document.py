@@ -14,12 +14,24 @@ import numpy as np
 import pytest
 
 import susurrus.protocol
-from susurrus.protocol import VERSION, Cue, JobState, SendPort, Span, TranscribeOptions, Word, codec, connection, ports
+from susurrus.protocol import (
+    VERSION,
+    ActorStatus,
+    Cue,
+    JobState,
+    SendPort,
+    Span,
+    TranscribeOptions,
+    Word,
+    codec,
+    connection,
+    ports,
+)
 from susurrus.protocol.schema import HEADER_FIELDS, message_types
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = (ROOT / "docs" / "protocol.md").read_text(encoding="utf-8")
-NESTED = (SendPort, TranscribeOptions, JobState, Span, Word, Cue)
+NESTED = (SendPort, TranscribeOptions, JobState, Span, Word, Cue, ActorStatus)
 TYPES: dict[str, type] = {**message_types(), **{declaration.__name__: declaration for declaration in NESTED}}
 NAMES: dict[Any, str] = {str: "text", int: "int", float: "float", bool: "bool", bytes: "id", types.NoneType: "null"}
 
