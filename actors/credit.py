@@ -37,6 +37,12 @@ class CreditGate:
             self._open = False
             self._changed.notify_all()
 
+    @property
+    def has_credit(self) -> bool:
+        """Whether `take` would not wait (compute thread)."""
+        with self._changed:
+            return self._windows > 0
+
     def take(self) -> None:
         """Take credit for one window; wait for it (compute thread).
 

@@ -31,7 +31,7 @@ class DecoderBehaviour(Behaviour):
         self._precision = precision
         self._threads = threads
         self._provider = provider
-        self._recordings: OrderedDict[bytes, Recording] = OrderedDict()  # by job
+        self._recordings: OrderedDict[bytes, tuple[int, Recording]] = OrderedDict()  # job -> attempt and recording
 
     def load(self) -> Loaded:
         """Load the sessions and the vocabulary."""
@@ -43,27 +43,33 @@ class DecoderBehaviour(Behaviour):
 
     def handle(self, work: Work, desk: Desk) -> None:
         """Decode a window; between two tokens look whether the job is still wanted."""
-        if not isinstance(work, HiddenStates):
+        if not isinstance(work, HiddenStates) or (recording := self._recording(work)) is None:
             return
         started = time.perf_counter()
         window = EncodedWindow.in_recording(work.window, work.states, work.start, work.end, work.speech)
-        steps = self._decoder.decode(window, self._recording(work))
-        while not desk.is_given_up(work.job):
+        steps = self._decoder.decode(window, recording)
+        while not desk.is_given_up(work.job, work.attempt):
             try:
                 hypothesis = next(steps)
             except StopIteration as stop:
-                desk.tell(_segment(work, stop.value, time.perf_counter() - started))
+                desk.tell(_segment(work, stop.value, recording.memory, time.perf_counter() - started))
                 return
             desk.tell(_partial(work, hypothesis))
 
-    def _recording(self, work: HiddenStates) -> Recording:
-        """What the earlier windows of the job have left."""
-        if work.job not in self._recordings:
-            self._recordings[work.job] = self._decoder.recording(from_message(work.options))
+    def _recording(self, work: HiddenStates) -> Recording | None:
+        """What the windows of the job before this one have left; None for work of an attempt that is over."""
+        attempt, recording = self._recordings.get(work.job, (0, None))
+        if work.attempt < attempt:
+            return None
+        if recording is None or work.attempt > attempt:
+            recording = self._decoder.recording(from_message(work.options))
+            if work.memory:
+                recording.recall(work.memory)
+            self._recordings[work.job] = work.attempt, recording
         self._recordings.move_to_end(work.job)
         if len(self._recordings) > MAX_JOBS_REMEMBERED:
             self._recordings.popitem(last=False)
-        return self._recordings[work.job]
+        return recording
 
 
 def _partial(work: HiddenStates, hypothesis: Hypothesis) -> Partial:
@@ -80,7 +86,7 @@ def _partial(work: HiddenStates, hypothesis: Hypothesis) -> Partial:
     )
 
 
-def _segment(work: HiddenStates, decoded: DecodedWindow, decoder_s: float) -> Segment:
+def _segment(work: HiddenStates, decoded: DecodedWindow, memory: str, decoder_s: float) -> Segment:
     cues = tuple(
         Cue(
             cue.start,
@@ -112,6 +118,7 @@ def _segment(work: HiddenStates, decoded: DecodedWindow, decoder_s: float) -> Se
         compression_ratio=decoded.compression_ratio,
         no_speech_prob=decoded.no_speech_prob,
         warnings=decoded.warnings,
+        memory=memory,
     )
 
 

@@ -23,10 +23,12 @@ from susurrus.actors.io import wait_for
 from susurrus.actors.shell import Behaviour, Shell
 from susurrus.protocol import (
     ActorSettings,
+    Committed,
     Connection,
     Credit,
     Downstream,
     Error,
+    Features,
     HubPort,
     Identity,
     Message,
@@ -36,11 +38,12 @@ from susurrus.protocol import (
     RuntimeFolder,
     Stopped,
     Transport,
+    Working,
 )
 
 CREDIT = 8  # results that may wait for `receive`
 CHECK_S = 1.0  # between two looks whether the actor's thread lives
-HOUSEKEEPING = (Credit, Stopped)  # what the actor says to its hub that means nothing to the host
+HOUSEKEEPING = (Credit, Stopped, Working)  # what the actor says to its hub that means nothing to the host
 
 
 class EmbeddedActor:
@@ -143,6 +146,8 @@ class EmbeddedActor:
         ready = wait_for(poller, max(0.0, seconds))
         if self._results.socket in ready and (result := self._results.receive()) is not None:
             self._tell(Credit(windows=1))
+            if isinstance(result.message, Features):  # nobody will ask for it again
+                self._tell(Committed(job=result.message.job, windows=result.message.window + 1))
             return result.message
         if self._hub.socket not in ready or (word := self._hub.receive()) is None:
             if not self._thread.is_alive():

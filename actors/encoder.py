@@ -36,7 +36,7 @@ class EncoderBehaviour(Behaviour):
 
     def handle(self, work: Work, desk: Desk) -> None:
         """Encode a window in the context of the full 30 s: the frames behind its audio hold silence."""
-        if not isinstance(work, Features) or desk.is_given_up(work.job):
+        if not isinstance(work, Features) or desk.is_given_up(work.job, work.attempt):
             return
         started = time.perf_counter()
         states = self._encoder(pad_frames(work.mel, work.silence, self._n_frames))
@@ -51,6 +51,7 @@ class EncoderBehaviour(Behaviour):
                 encoder_s=time.perf_counter() - started,
                 states=states,
                 speech=work.speech,
+                memory=work.memory,
             )
         )
 

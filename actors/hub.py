@@ -7,68 +7,90 @@ wait for a child's end) puts an order into its queue and wakes it.
 from __future__ import annotations
 
 import logging
+import os
 import queue
 import time
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from itertools import pairwise
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
 
 import zmq
 
 from susurrus.actors.io import Context, Wakeup, receive_all, wait_for
+from susurrus.actors.journal_file import JournalError
 from susurrus.actors.ledger import JobReport, Ledger
+from susurrus.actors.line import STATIONS, Line, Station
+from susurrus.actors.version import VERSION
+from susurrus.actors.vitals import actor_statuses, usage
+from susurrus.actors.watch import Limits, Watch
+from susurrus.models.errors import SusurrusError
 from susurrus.protocol import (
+    Accepted,
+    ActorStatus,
     AudioEnd,
     BadFrames,
     Beat,
     Cancel,
+    Committed,
     Credit,
-    Downstream,
     Error,
     Event,
     Failed,
+    Fence,
     Hello,
     HubPort,
     Identity,
     Message,
     Partial,
+    Pong,
     ProtocolError,
     Publisher,
     Ready,
     Rejected,
     Segment,
-    SendPort,
     SnapshotRequest,
     Started,
+    Status,
+    StatusRequest,
     Stop,
     Stopped,
     Submit,
+    TerminalEvent,
     Transport,
     Welcome,
     Window,
+    Working,
     fit_snapshot,
 )
 
-LINE = ("frontend", "encoder", "decoder")  # a window's way, left to right
+if TYPE_CHECKING:
+    from susurrus.actors.journal import Journal
+
 BEAT_S = 1.0
 LAST_EVENTS_S = 0.5  # for the last events to leave; a subscriber that does not read costs no more
+CONSOLE = "console"
+STDIN = "-"
+
+PERMANENT = ("model", "option")  # codes of errors that another try would meet again
 
 log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
-class Station:
-    """One actor of the line as the hub knows it."""
+class Crew(Protocol):
+    """Who has the processes: the supervisor. The hub's thread calls it."""
 
-    instance: bytes = b""
-    """Empty until its Hello."""
-    inbox: SendPort | None = None
-    ready: bool = False
-    credit: int = 0
-    """Granted by this actor and not yet passed on to its upstream."""
-    unsent: deque[Message] = field(default_factory=deque)
-    """For an actor that does not read at the moment, and whose queue is full."""
+    def restart(self, name: str) -> None:
+        """Start an actor again, that was started before and has ended. Raises OSError."""
+
+    def kill(self, name: str) -> None:
+        """End it at once; its end is told as any other."""
+
+    def last_words(self, name: str) -> str:
+        """The last lines of its log, in one; empty for none."""
+
+    def pids(self) -> dict[str, int]:
+        """Process ids of those that run, by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +105,19 @@ class Outcome:
 class Hub:
     """Event loop over the hub's sockets.
 
-    `run` returns after `stop` or when an actor of the line is lost; `outcome` then says why. Sockets are made by the
+    `run` returns after `stop` or when an actor is lost too often; `outcome` then says why. Sockets are made by the
     constructor and used by `run` alone, so the two may be called on different threads, one after the other.
     """
 
     def __init__(
-        self, context: Context, transport: Transport, on_ready: Callable[[], None], *, waits_for_console: bool = False
+        self,
+        context: Context,
+        transport: Transport,
+        on_ready: Callable[[], None],
+        *,
+        waits_for_console: bool = False,
+        limits: Limits | None = None,
+        open_journal: Callable[[Submit], Journal] | None = None,
     ) -> None:
         """Bind the sockets.
 
@@ -97,6 +126,8 @@ class Hub:
             transport: where sockets are bound.
             on_ready: called on the hub's thread once the whole line is ready.
             waits_for_console: start no job before a console has said Hello: it must not miss the first events.
+            limits: what is put up with before an actor is killed and started again.
+            open_journal: finds or makes the journal that a job asks for.
 
         Raises:
             EndpointError: a socket cannot be bound.
@@ -106,9 +137,21 @@ class Hub:
         self.port = HubPort(context, transport, self.identity)
         self.publisher = Publisher(context, transport, self.identity)
         self.outcome = Outcome("", "")
+        self.crew: Crew | None = None
+        """Set before `run`; without one, a lost actor ends the pipeline."""
+        self.limits = limits or Limits()
+        self.on_status: Callable[[Status], None] | None = None
+        """Set before `run` by who wants to know about once a second how the pipeline is; on the hub's thread."""
         self._on_ready = on_ready
+        self._began = time.monotonic()
+        self._model = ""
+        self._open_journal = open_journal
+        self._journals: dict[bytes, Journal] = {}
         self._ledger = Ledger()
-        self._stations = {name: Station() for name in LINE}
+        self._line = Line(self.port.send, self.limits)
+        self._console = Watch(self.limits, time.monotonic())
+        self._has_lost = False  # work, that is to be done again when the line stands
+        self._restarts: dict[str, float] = {}  # actor -> monotonic time of its next start
         self._orders: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._wakeup = Wakeup()
         self._bad_frames = BadFrames()
@@ -117,9 +160,10 @@ class Hub:
         self._lacks_console = waits_for_console
         self.console_pids: set[int] = set()
         """Processes of consoles that have said Hello: their subscriptions are live, the last event will reach them."""
-        self._reading: bytes | None = None  # the job whose audio the frontend reads
+        self._console_away = False  # lost, and not back yet
+        self._leaving = False  # as soon as it is back
         self._beats = 0
-        self._next_beat = time.monotonic() + BEAT_S
+        self._next_beat = self._last_turn = time.monotonic()
 
     # --- any thread ---
 
@@ -130,6 +174,15 @@ class Hub:
     def allow_jobs(self) -> None:
         """Order that jobs may start: every model file is what it should be."""
         self._order(self._allow_jobs)
+
+    def actor_ended(self, name: str, how: str) -> None:
+        """Tell that an actor's process is gone.
+
+        Args:
+            name: of the actor.
+            how: it ended, such as `was killed by SIGKILL`.
+        """
+        self._order(lambda: self._on_lost(name, how))
 
     def _order(self, what: Callable[[], None]) -> None:
         self._orders.put(what)
@@ -148,8 +201,9 @@ class Hub:
         for socket in (self.port.socket, self.publisher.socket, self._wakeup.reader):
             poller.register(socket, zmq.POLLIN)
         try:
+            self._last_turn = time.monotonic()
             while self._running:
-                wait_for(poller, max(0.0, self._next_beat - time.monotonic()))
+                wait_for(poller, max(0.0, min([self._next_beat, *self._restarts.values()]) - self._now()))
                 self._turn()
             self._farewell()
         finally:
@@ -160,8 +214,16 @@ class Hub:
         self.port.close(linger=LAST_EVENTS_S)
         self.publisher.close(linger=LAST_EVENTS_S)
         self._wakeup.close()
+        for journal in self._journals.values():
+            journal.close()
+        self._journals.clear()
+
+    @staticmethod
+    def _now() -> float:
+        return time.monotonic()
 
     def _turn(self) -> None:
+        self._notice_sleep()
         self._wakeup.clear()
         for topic in self.publisher.poll_subscriptions():
             self.publisher.publish(Welcome(instance=self.identity.instance), topic=topic)
@@ -169,15 +231,71 @@ class Hub:
             self._handle(peer, received.message)
         while not self._orders.empty():
             self._orders.get()()
-        for station in self._stations.values():
-            self._flush(station)
-        now = time.monotonic()
-        if now >= self._next_beat:
-            self._beats, self._next_beat = self._beats + 1, now + BEAT_S
-            self.publisher.publish(Beat(number=self._beats, latest=self._ledger.latest()))
+        self._line.flush()
+        self._restart_due()
+        self._recover()
+        self._ledger.statistics.running(is_any=self._ledger.is_busy, now=self._now())
+        if self._now() >= self._next_beat:
+            self._beat()
+
+    @property
+    def _interval(self) -> float:
+        """Seconds between two beats, which are the pings too."""
+        return min(BEAT_S, self.limits.ping_s)
+
+    def _notice_sleep(self) -> None:
+        """A hub that was stopped, or a machine that slept, has seen nothing: nobody is to blame for silence."""
+        now = self._now()
+        if now - self._last_turn > 2 * self._interval:
+            for station in self._line:
+                station.watch.slept(now)
+        self._last_turn = now
+
+    def _beat(self) -> None:
+        """What is done about once a second: a beat for subscribers, pings, a look for what is lost or too late."""
+        now = self._now()
+        self._beats, self._next_beat = self._beats + 1, now + self._interval
+        self.publisher.publish(Beat(number=self._beats, latest=self._ledger.latest()))
+        self._line.ping()
+        if self.on_status is not None:
+            self.on_status(self._status())
+        for job in self._ledger.expired(now):
+            self._fail(job, "deadline", "its deadline is over: give it more time, or a faster model")
+        if self.crew is None:
+            return
+        for station in self._line:
+            doubt = station.watch.suspicion(now)
+            if doubt and not station.doubt and station.name not in self._restarts:
+                log.warning("actor is killed", extra={"actor": station.name, "reason": doubt})
+                station.doubt = doubt
+                self.crew.kill(station.name)
+
+    def _status(self) -> Status:
+        """How everything is at this moment."""
+        ledger, statistics, now = self._ledger, self._ledger.statistics, self._now()
+        pids = {} if self.crew is None else self.crew.pids()
+        actors = [ActorStatus("hub", os.getpid(), "ready", 0, 0, *usage(os.getpid()))]
+        actors += actor_statuses(self._line, pids, self._restarts, ledger.is_open)
+        if CONSOLE in pids:
+            pid, restarts = pids[CONSOLE], self._console.restarts
+            actors.append(ActorStatus(CONSOLE, pid, "ready", restarts, 0, *usage(pid)))
+        return Status(
+            package=VERSION,
+            model=self._model,
+            uptime_s=now - self._began,
+            actors=tuple(actors),
+            jobs={**ledger.counts(), **statistics.jobs()},
+            latency=statistics.latency(),
+            audio_s=statistics.audio_s,
+            busy_s=statistics.busy_s(now),
+            bad_frames=self._bad_frames.count,
+            subscribers=self.publisher.subscriptions,
+        )
 
     def _end(self, code: str, text: str) -> None:
-        if self._running:
+        if self._running and not code and self._console_away:
+            self._leaving = True  # what is not shown yet is shown when it is back
+        elif self._running:
             self._running = False
             self.outcome = Outcome(code, text)
 
@@ -185,24 +303,50 @@ class Hub:
         """Every open job gets its terminal event, every actor its Stop, every subscriber the last event of all."""
         self._publish(self._ledger.fail_all("stopped", self.outcome.text or "the pipeline was stopped"))
         self.publisher.publish(Stopped(name="pipeline", code=self.outcome.code, text=self.outcome.text))
-        for station in self._stations.values():
-            self._send(station, Stop())
+        self._line.tell_all(Stop())
 
     # --- messages ---
 
     def _handle(self, peer: bytes, message: Message) -> None:
         match message:
             case Submit():
-                self.port.send(peer, self._ledger.submit(message, time.monotonic()))
-                self._dispatch()
+                self._submit(peer, message)
             case Cancel():
                 self._end_job(message.job, self._ledger.cancel(message.job))
             case SnapshotRequest():
                 self.port.send(peer, fit_snapshot(self._ledger.snapshot()))
+            case StatusRequest():
+                self.port.send(peer, self._status())
             case Hello():
                 self._on_hello(peer, message)
             case _:
                 self._from_actor(peer, message)
+
+    def _submit(self, peer: bytes, message: Submit) -> None:
+        """A journal is opened first: what it holds is committed already."""
+        answer: Accepted | Rejected
+        if message.journal and not self._ledger.knows(message.job):
+            try:
+                journal = self._journal(message)
+            except SusurrusError as error:
+                answer = Rejected(job=message.job, code="journal", text=str(error))
+            else:
+                answer = self._ledger.submit(message, self._now(), journal.committed)
+                if isinstance(answer, Accepted):
+                    self._journals[message.job] = journal
+                else:
+                    journal.close()
+        else:
+            answer = self._ledger.submit(message, self._now())
+        if isinstance(answer, Rejected):
+            self._ledger.statistics.rejected()
+        self.port.send(peer, answer)
+        self._dispatch()
+
+    def _journal(self, message: Submit) -> Journal:
+        if self._open_journal is None:
+            raise JournalError(f"{message.journal}: this pipeline keeps no journals")
+        return self._open_journal(message)
 
     def _answer_bad_frame(self, error: ProtocolError) -> None:
         """Who waits for an answer to what we do not understand gets one; so does who speaks another version."""
@@ -213,80 +357,81 @@ class Hub:
 
     def _on_hello(self, peer: bytes, message: Hello) -> None:
         """A station is taken once; a second actor of that name is told so."""
-        if message.name == "console":
+        if message.name == CONSOLE:
             self.console_pids.add(message.pid)
-            self._lacks_console = False
+            self._lacks_console = self._console_away = False
             self._dispatch()
-        station = self._stations.get(message.name)
-        if station is None or station.instance == peer:
-            return
-        if station.instance:
-            text = f"this pipeline has its {message.name} already"
-            self.port.send(peer, Rejected(job=b"", code="taken", text=text))
-            return
-        station.instance = peer
-        log.info("actor here", extra={"actor": message.name, "pid": message.pid})
-        self._connect_line()
+            if self._leaving:
+                self._end("", "")
+        elif message.name in STATIONS:
+            self._line[message.name].watch.heard(self._now())
+            if self._line.arrive(message.name, peer, message.pid):
+                log.info("actor here", extra={"actor": message.name, "pid": message.pid})
+            else:
+                text = f"this pipeline has its {message.name} already"
+                self.port.send(peer, Rejected(job=b"", code="taken", text=text))
 
     def _from_actor(self, peer: bytes, message: Message) -> None:
         """What only the actors of the line may say. A foreign or former instance is not listened to."""
-        name = next((name for name, station in self._stations.items() if station.instance == peer), None)
-        if name is None:
+        station = self._line.of(peer)
+        if station is None:
             log.warning("message from a stranger dropped", extra={"type": message.TYPE})
             return
+        station.watch.heard(self._now())
         match message:
             case Ready():
-                self._on_actor_ready(self._stations[name], message)
+                self._on_actor_ready(station, message)
             case Credit():
-                self._stations[name].credit += message.windows
-                self._connect_line()
-            case Error() | Stopped():
-                self._end(message.code or "actor_lost", message.text or f"the {name} ended before the pipeline did")
+                self._line.grant(station, message)
+            case Pong():
+                self._line.answered(station, message)
+            case Working():
+                station.working = message
+            case Error():
+                self._on_error(station, message)
             case Started() | Window() | Partial() | Segment() | AudioEnd() | Failed():
                 self._on_report(message)
+                if isinstance(message, AudioEnd | Failed):
+                    station.working = None
             case _:
                 pass
 
     def _on_actor_ready(self, station: Station, message: Ready) -> None:
-        station.ready, station.inbox = True, message.inbox
+        self._line.ready(station, message)
+        self._model = message.model or self._model
         about = {"actor": message.name, "model": message.model, "threads": message.threads, "load_s": message.load_s}
         log.info("actor ready", extra=about)
-        self._connect_line()
         self._dispatch()
-        if all(station.ready for station in self._stations.values()):
+        if self._line.is_ready:
             self._on_ready()
 
-    def _connect_line(self) -> None:
-        """Tell each actor where its results go, and pass on the credit that its downstream has granted."""
-        stations = list(self._stations.values())
-        for upstream, station in pairwise(stations):
-            if not upstream.instance:
-                continue
-            if station.inbox is not None:
-                self._send(upstream, Downstream(port=station.inbox))
-                station.inbox = None
-            if station.ready and station.credit:
-                self._send(upstream, Credit(windows=station.credit))
-                station.credit = 0
+    def _on_error(self, station: Station, message: Error) -> None:
+        """An actor cannot go on. What another try would meet again ends the pipeline."""
+        if self.crew is None or message.code in PERMANENT:
+            self._end(message.code, message.text)
+        else:
+            station.doubt = f"could not go on ({message.text})"
+            self.crew.kill(station.name)
+
+    # --- jobs ---
 
     def _on_report(self, report: JobReport) -> None:
-        events = self._ledger.apply(report, time.monotonic())
+        events = self._ledger.apply(report, self._now())
         if isinstance(report, Failed):
             self._end_job(report.job, events)
             return
         self._publish(events)
-        if isinstance(report, AudioEnd) and report.job == self._reading:
-            self._reading = None
+        if isinstance(report, AudioEnd):
             self._dispatch()
+
+    def _fail(self, job: bytes, code: str, text: str) -> None:
+        self._end_job(job, self._ledger.fail(job, code, text))
 
     def _end_job(self, job: bytes, events: list[Event]) -> None:
         """Publish a job's early end and have the actors drop what is left of it."""
         self._publish(events)
         if events:
-            for station in self._stations.values():
-                self._send(station, Cancel(job=job))
-        if job == self._reading:
-            self._reading = None
+            self._line.tell_all(Cancel(job=job))
             self._dispatch()
 
     def _allow_jobs(self) -> None:
@@ -294,29 +439,106 @@ class Hub:
         self._dispatch()
 
     def _dispatch(self) -> None:
-        """Give the frontend the next job once it has read the one before: the queue stays in the ledger."""
-        frontend = self._stations["frontend"]
-        if self._reading is not None or not self._may_start or self._lacks_console or not frontend.ready:
+        """Give the frontend what it may read: the queue stays in the ledger."""
+        frontend = self._line[STATIONS[0]]
+        if not self._may_start or self._lacks_console or self._has_lost or not frontend.ready:
             return
-        submit = self._ledger.next_submit()
-        if submit is not None:
-            self._reading = submit.job
-            self._send(frontend, submit)
+        while (work := self._ledger.next_to_read()) is not None:
+            self._line.tell(frontend, work)
 
     def _publish(self, events: list[Event]) -> None:
         for event in events:
+            published = event
+            if isinstance(event, Segment):
+                self._note_commit(event)
+                published = replace(event, memory="")
+            if isinstance(event, TerminalEvent) and event.job in self._journals:
+                self._journals.pop(event.job).close()  # whoever keeps the text removes it
             try:
-                self.publisher.publish(event)
+                self.publisher.publish(published)
             except ProtocolError:  # never meant to happen, and no reason to take the other jobs down
                 log.exception("event cannot be published", extra={"type": event.TYPE})
 
-    def _send(self, station: Station, message: Message) -> None:
-        """To an actor that has said Hello; one that is gone is noticed by its exit, not here."""
-        if station.instance:
-            station.unsent.append(message)
-            self._flush(station)
+    def _note_commit(self, segment: Segment) -> None:
+        """A window is done for good: the frontend need not keep it, the journal has to."""
+        self._line.tell(self._line[STATIONS[0]], Committed(job=segment.job, windows=segment.window + 1))
+        journal = self._journals.get(segment.job)
+        if journal is None or segment.window < len(journal.committed):
+            return
+        try:
+            journal.append(segment)
+        except JournalError as error:
+            self._journals.pop(segment.job).close()
+            self._order(partial(self._fail, segment.job, "journal", str(error)))
 
-    def _flush(self, station: Station) -> None:
-        """Nothing gets lost for an actor that does not read: it would wait for ever for a lost Credit or Submit."""
-        while station.unsent and self.port.send(station.instance, station.unsent[0]):
-            station.unsent.popleft()
+    # --- losses ---
+
+    def _on_lost(self, name: str, how: str) -> None:
+        """An actor's process is gone: have its work done again, by another."""
+        if not self._running:
+            return
+        now = self._now()
+        if name == CONSOLE:
+            self._console_away = True
+            self._restart(name, self._console, how)
+            return
+        station = self._line[name]
+        how = station.doubt or how
+        working = station.working
+        station.leave(now)
+        poisoned = working is not None and self._blame(name, working)
+        if name == STATIONS[0]:
+            text = "what the lost frontend had read of standard input is gone: give the audio as a file"
+            for job in self._ledger.running_from(STDIN):
+                self._fail(job, "audio", text)
+        self._give_up_work()
+        if poisoned:  # the cause is gone: neither the losses before count, nor this one
+            station.watch.forgive()
+        self._restart(name, station.watch, how)
+        if poisoned:
+            station.watch.forgive()
+
+    def _blame(self, name: str, working: Working) -> bool:
+        """The window that was in work may be what kills workers; then its job fails, and the others go on."""
+        if not self._ledger.blame(working.job, working.window, self.limits.killed_workers):
+            return False
+        text = f"window {working.window} ended its {name} {self.limits.killed_workers} times: leave that part out"
+        self._fail(working.job, "killer", text)
+        return True
+
+    def _give_up_work(self) -> None:
+        """Fence what is in work: all behind the last committed window of every job is given up."""
+        self._has_lost = True
+        for reissue in self._ledger.begin_attempt():
+            self._line.tell_all(Fence(job=reissue.job, attempt=reissue.attempt))
+
+    def _recover(self) -> None:
+        """Begin anew what was given up, once nothing can be sent to one that is gone any more."""
+        if self._has_lost and self._line.is_settled:
+            self._has_lost = False
+            for reissue in self._ledger.in_work():
+                self._line.tell(self._line[STATIONS[0]], reissue)
+            self._dispatch()
+
+    def _restart(self, name: str, watch: Watch, how: str) -> None:
+        words = self.crew.last_words(name) if self.crew is not None else ""
+        said = f"; it last said: {words}" if words else "; run again with -v to see its log"
+        pause = None if self.crew is None else watch.lost(self._now())
+        if pause is None:
+            often = f" {self.limits.restarts + 1} times within {self.limits.period_s:g} s" if self.crew else ""
+            self._end("actor_lost", f"the {name} {how}{often}{said}")
+            return
+        log.warning("actor lost", extra={"actor": name, "how": how, "restart_in_s": pause})
+        self._restarts[name] = self._now() + pause
+
+    def _restart_due(self) -> None:
+        for name, when in list(self._restarts.items()):
+            if self._now() < when or self.crew is None:
+                continue
+            del self._restarts[name]
+            if name in STATIONS:
+                self._line[name].watch.started(self._now())
+            try:
+                self.crew.restart(name)
+            except OSError as error:
+                self._end("actor_lost", f"the {name} cannot be started again ({error.strerror})")

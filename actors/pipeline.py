@@ -19,9 +19,10 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Generator, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
 import numpy as np
 import zmq
@@ -29,10 +30,12 @@ from numpy.typing import NDArray
 
 from susurrus.actors import exits
 from susurrus.actors.client import Client, PipelineError
-from susurrus.actors.hub import LINE, Hub
+from susurrus.actors.hub import CONSOLE, STDIN, Hub
+from susurrus.actors.line import STATIONS
 from susurrus.actors.options import to_message
 from susurrus.actors.supervisor import KILL, Command, Supervisor, describe_exit
 from susurrus.actors.view import JobEvent
+from susurrus.actors.watch import Limits
 from susurrus.models.config import ModelConfig
 from susurrus.models.errors import ModelError
 from susurrus.models.options import DecodingOptions, OptionFields
@@ -41,16 +44,26 @@ from susurrus.models.provision import ensure_model
 from susurrus.models.provisioning.manifest import verify
 from susurrus.models.threads import usable_cpus
 from susurrus.models.tokenizer import Tokenizer
-from susurrus.protocol import ActorSettings, Connection, RuntimeFolder, TranscribeOptions, Transport
+from susurrus.protocol import ActorSettings, Connection, RuntimeFolder, Submit, TranscribeOptions, Transport
 
 if TYPE_CHECKING:
     from susurrus.actors.bridge import Departure
+    from susurrus.actors.journal import Journal
 
 STOP_S = 0.75  # a child that was told to stop gets SIGTERM after this, and SIGKILL after as long again
 
-STDIN = "-"
-
 AudioSource = str | Path | NDArray[np.float32]
+
+
+class PipelineSettings(TypedDict, total=False):
+    """What a pipeline is started with, beside its model; see `Pipeline`."""
+
+    precision: str
+    threads: int
+    provider: str
+    child_arguments: Sequence[str]
+    python: str
+    limits: Limits | None
 
 
 class Pipeline:
@@ -70,6 +83,8 @@ class Pipeline:
         audio_fd: int | None = None,
         child_arguments: Sequence[str] = (),
         python: str = sys.executable,
+        limits: Limits | None = None,
+        resident: bool = False,
     ) -> None:
         """Keep the settings; `start`, or entering the context, starts the processes.
 
@@ -82,7 +97,10 @@ class Pipeline:
             audio_fd: descriptor that the source `-` stands for; the frontend inherits it.
             child_arguments: log options for the children.
             python: their interpreter; a frozen host names one.
+            limits: what is put up with before an actor is killed and started again.
+            resident: it stays for others: `run.py --connect` finds it.
         """
+        self._is_resident = resident
         self._model = model
         self._precision = precision
         self._threads = threads
@@ -91,9 +109,11 @@ class Pipeline:
         self._audio_fd = audio_fd
         self._child_arguments = tuple(child_arguments)
         self._python = python
+        self._limits = limits
         self._settled = threading.Event()  # ready, or ended
         self._ended = False
         self._console_settled = threading.Event()  # it has ended, or the user no longer wants to wait for it
+        self._is_hasty = False  # the user does not
         self._thread: threading.Thread | None = None
 
     # --- life ---
@@ -119,11 +139,20 @@ class Pipeline:
             context: zmq.Context[Any] = zmq.Context()
             resources.callback(context.term)
             transport = Transport.choose(self._folder.path)
-            self._hub = Hub(context, transport, self._settled.set, waits_for_console=self._console is not None)
+            self._hub = Hub(
+                context,
+                transport,
+                self._settled.set,
+                waits_for_console=self._console is not None,
+                limits=self._limits,
+                open_journal=self._open_journal,
+            )
             resources.callback(self._hub.close)
             self.connection = self._describe()
-            self._supervisor = Supervisor(self.connection.write(), self._on_exit, python=self._python)
+            self.connection_file = self.connection.write()
+            self._supervisor = Supervisor(self.connection_file, self._on_exit, python=self._python)
             resources.callback(self._supervisor.close)
+            self._hub.crew = self._supervisor
             for command in self._commands():
                 self._supervisor.start(command)
             # From here on a signal handler's `interrupt` finds something to stop, and need not raise.
@@ -148,13 +177,15 @@ class Pipeline:
         """
         if self._thread is None:
             return False
+        self._is_hasty = True
         self._hub.stop("interrupted", "interrupted")
         self._console_settled.set()
         return True
 
     def kill(self) -> None:
-        """SIGKILL every child, now. Safe in a signal handler; does nothing while the children are being started."""
+        """End at once, by SIGKILL. Safe in a signal handler; does nothing while the children are being started."""
         if self._thread is not None:
+            self._hub.stop("killed", "the pipeline was killed")
             self._supervisor.signal(self._supervisor.running(), KILL)
 
     def wait_until_ready(self, timeout: float | None = None) -> bool:
@@ -166,6 +197,16 @@ class Pipeline:
         in_time = self._settled.wait(timeout)
         self.raise_if_ended()
         return in_time
+
+    def wait(self) -> None:
+        """Wait until the pipeline ends.
+
+        Raises:
+            PipelineError: it always does, with the reason.
+        """
+        if self._thread is not None:
+            self._thread.join()
+        self.raise_if_ended()
 
     def raise_if_ended(self) -> None:
         """Tell what ended the pipeline, if something did.
@@ -179,7 +220,7 @@ class Pipeline:
 
     def console_failure(self) -> int:
         """Exit code of the pipeline's own console, once the pipeline is closed; 0 if all went well."""
-        return self._supervisor.exit_code("console") or exits.OK
+        return self._supervisor.exit_code(CONSOLE) or exits.OK
 
     def pids(self) -> dict[str, int]:
         """Process ids of the actors that run, by name."""
@@ -286,21 +327,30 @@ class Pipeline:
             events=self._hub.publisher.endpoint,
             transport=self._hub.transport,
             started=time.time(),
+            resident=self._is_resident,
             settings=ActorSettings(
                 str(self._directory), self._precision, self._threads or usable_cpus(), self._provider
             ),
         )
 
     def _commands(self) -> Iterator[Command]:
-        for name in LINE:
+        for name in STATIONS:
             arguments, pass_fds = self._child_arguments, tuple[int, ...]()
             if name == "frontend" and self._audio_fd is not None:
                 arguments, pass_fds = (*arguments, "--audio-fd", str(self._audio_fd)), (self._audio_fd,)
             yield Command(name, arguments, pass_fds=pass_fds)
         if self._console is not None:
-            yield self._console
+            shown = ("--shown", str(self._folder.path / "shown"))
+            yield replace(self._console, arguments=(*self._console.arguments, *shown))
 
     # --- inside: other threads ---
+
+    def _open_journal(self, submit: Submit) -> Journal:
+        """Runs on the hub's thread."""
+        from susurrus.actors.journal import Journal, JournalKey  # noqa: PLC0415 - for those who resume
+
+        key = JournalKey.of(submit.source, self._directory, self._precision, submit.options)
+        return Journal.open(Path(submit.journal), key)
 
     def _verify_model(self) -> None:
         """Runs beside the start-up of the actors: no job begins before every model file has its hash."""
@@ -315,13 +365,18 @@ class Pipeline:
             self._hub.allow_jobs()
 
     def _on_exit(self, name: str, code: int) -> None:
-        """Runs on the waiting thread of a child that has just ended; in an orderly end the hub has stopped already."""
-        if name == "console":
+        """Runs on the waiting thread of a child that has just ended; in an orderly end the hub has stopped already.
+
+        A console that cannot write its output would not be able to the next time; any other loss is made good.
+        """
+        if name == CONSOLE:
             self._console_settled.set()
-        if name == "console" and code == exits.OUTPUT_CLOSED:
+        if name == CONSOLE and code == exits.OUTPUT_CLOSED:
             self._hub.stop("output_closed", "nobody reads the output any more")
-        else:
+        elif name == CONSOLE and code == exits.PIPELINE:
             self._hub.stop("actor_lost", f"the {name} {describe_exit(code)}; run again with -v to see its log")
+        else:
+            self._hub.actor_ended(name, describe_exit(code))
 
     def _serve(self) -> None:
         """The hub's thread: serve to the end, then take everything down."""
@@ -338,9 +393,12 @@ class Pipeline:
 
         One that never came so far as to subscribe has nothing to show, and would wait for the last event for ever.
         """
+        self._console_settled.clear()  # it may be that of one that was lost and replaced
+        if self._is_hasty:
+            self._console_settled.set()
         children = self._supervisor.running()
-        subscribed = self._supervisor.pids().get("console") in self._hub.console_pids
-        patient = [name for name in children if name == "console" and subscribed and not self._hub.outcome.code]
+        subscribed = self._supervisor.pids().get(CONSOLE) in self._hub.console_pids
+        patient = [name for name in children if name == CONSOLE and subscribed and not self._hub.outcome.code]
         self._end_for_certain([name for name in children if name not in patient])
         if patient:
             self._console_settled.wait()

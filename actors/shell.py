@@ -1,7 +1,7 @@
 """The shell around an actor's work: one I/O thread that owns every socket, one compute thread that owns the model.
 
 ONNX Runtime releases the GIL while it runs, so the I/O thread answers pings and sees Cancel and Stop while the compute
-thread is inside a session. The two share a queue in each direction, a credit gate and the set of given-up jobs.
+thread is inside a session. The two share a queue in each direction, a credit gate, the fences and the progress.
 """
 
 from __future__ import annotations
@@ -13,7 +13,10 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections import deque
+from collections.abc import Generator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING, ClassVar
 
 import zmq
@@ -25,11 +28,13 @@ from susurrus.models.errors import AudioError, ModelError, OptionError, Susurrus
 from susurrus.protocol import (
     BadFrames,
     Cancel,
+    Committed,
     Credit,
     Downstream,
     Error,
     Failed,
     Features,
+    Fence,
     Hello,
     HiddenStates,
     HubLine,
@@ -41,10 +46,13 @@ from susurrus.protocol import (
     ProtocolError,
     Ready,
     ReceivePort,
+    Reissue,
     Rejected,
     Stop,
     Stopped,
     Submit,
+    Upstream,
+    Working,
 )
 
 if TYPE_CHECKING:
@@ -56,11 +64,17 @@ WINDOWS_GRANTED = 2  # one being worked on, one waiting: the stage before never 
 HUB_CHECK_S = 2.0  # between two looks whether the hub's process lives: an actor that nobody's child is sees it so
 RETRY_S = 0.05  # until the next try, when the hub does not read and its line is full
 MAX_TEXT = 2000  # characters of an error's sentence: it has to fit into a message
-MAX_GIVEN_UP = 1024  # job ids remembered as ended; the hub's ledger is the truth, this only saves work
+LAST_ATTEMPT = 2**62  # none comes near
+MAX_FENCES = 1024  # jobs remembered; the hub's ledger is the truth, this only saves work
 
 log = logging.getLogger(__name__)
 
-Work = Submit | Features | HiddenStates
+
+class Nudge:
+    """In the queue of work: there is credit, or nothing at all, but `go_on` should be asked again."""
+
+
+Work = Submit | Reissue | Committed | Features | HiddenStates
 
 ERROR_CODES: dict[type[Exception], str] = {AudioError: "audio", OptionError: "option", ModelError: "model"}
 
@@ -90,6 +104,14 @@ class Behaviour(ABC):
     def handle(self, work: Work, desk: Desk) -> None:
         """Do one piece of work. An exception fails the job it belongs to; the actor goes on with the next."""
 
+    def go_on(self, desk: Desk) -> bool:  # noqa: ARG002 - most have nothing
+        """Do one piece of work of its own, if there is one that can be done now; called whenever the inbox is empty.
+
+        Returns:
+            Whether to call again, without waiting for a message or for credit.
+        """
+        return False
+
 
 class Desk:
     """What the compute thread sees of the world. The compute thread alone calls its methods."""
@@ -99,20 +121,92 @@ class Desk:
 
     def tell(self, message: Message) -> None:
         """Send to the hub."""
+        self._shell.progress.note()
         self._shell.post(message, to_hub=True)
 
-    def forward(self, message: Message) -> None:
-        """Send downstream as soon as there is credit.
+    def works_on(self, job: bytes, window: int, attempt: int) -> None:
+        """Tell the hub what this actor is about to work on: what is to blame if nothing more is heard of it."""
+        self.tell(Working(job=job, window=window, attempt=attempt))
+
+    def forward(self, message: Features | HiddenStates) -> None:
+        """Send downstream as soon as there is credit; nothing is sent of an attempt that is over by then.
 
         Raises:
             Stopping: the actor ends.
         """
-        self._shell.gate.take()
-        self._shell.post(message, to_hub=False)
+        with self.waiting():
+            self._shell.gate.take()
+        if self._shell.fences.excludes(message.job, message.attempt):
+            self._shell.gate.grant(1)
+        else:
+            self._shell.post(message, to_hub=False)
 
-    def is_given_up(self, job: bytes) -> bool:
-        """Whether work on the job is wasted: it has ended, or the actor does."""
-        return self._shell.stopping or job in self._shell.given_up
+    @property
+    def has_credit(self) -> bool:
+        """Whether `forward` would not wait."""
+        return self._shell.gate.has_credit
+
+    def waiting(self) -> AbstractContextManager[None]:
+        """A stretch in which this thread waits for others (credit, a slow pipe), so that nobody takes it for stuck."""
+        return self._shell.progress.pause()
+
+    def fail(self, job: bytes, error: Exception) -> None:
+        """Tell the hub that a job failed."""
+        self.tell(Failed(job=job, code=_code_of(error), text=_describe(error)))
+
+    def is_given_up(self, job: bytes, attempt: int = 1) -> bool:
+        """Whether work on the job is wasted: it has ended, this attempt is over, or the actor ends."""
+        self._shell.progress.note()
+        return self._shell.stopping or self._shell.fences.excludes(job, attempt)
+
+    def is_over(self, job: bytes) -> bool:
+        """Whether the job has ended, so that no further attempt will come either."""
+        return self._shell.fences.excludes(job, LAST_ATTEMPT)
+
+
+class Progress:
+    """When the compute thread last got anywhere. It writes; the I/O thread reads."""
+
+    def __init__(self) -> None:
+        self._last: float | None = None  # monotonic seconds; None while there is nothing to do
+
+    def note(self) -> None:
+        """Something was done, or begins."""
+        self._last = time.monotonic()
+
+    def rest(self) -> None:
+        """There is nothing to do."""
+        self._last = None
+
+    @contextmanager
+    def pause(self) -> Generator[None, None, None]:
+        """What happens within depends on others."""
+        self._last = None
+        yield
+        self._last = time.monotonic()
+
+    @property
+    def stalled_s(self) -> float:
+        """Seconds without progress; 0 while there is nothing to do."""
+        last = self._last
+        return 0.0 if last is None else time.monotonic() - last
+
+
+class Fences:
+    """Jobs of which some work is wasted. The I/O thread writes, both threads read."""
+
+    def __init__(self) -> None:
+        self._first: dict[bytes, float] = {}  # job -> the first attempt that counts; in the order of their coming
+
+    def set(self, job: bytes, attempt: float = inf) -> None:
+        """Attempts before this one are over; by default all are: the job has ended."""
+        self._first[job] = max(attempt, self._first.pop(job, 0))
+        if len(self._first) > MAX_FENCES:
+            del self._first[next(iter(self._first))]
+
+    def excludes(self, job: bytes, attempt: int) -> bool:
+        """Whether work on this attempt is wasted."""
+        return attempt < self._first.get(job, 0)
 
 
 class Shell:
@@ -123,7 +217,8 @@ class Shell:
 
     def __init__(self, behaviour: Behaviour, connection: Connection, context: Context) -> None:
         self.gate = CreditGate()
-        self.given_up: dict[bytes, None] = {}  # an ordered set; the I/O thread writes, the compute thread reads
+        self.fences = Fences()
+        self.progress = Progress()
         self.stopping = False
         self.refusal = ""
         """Why this actor cannot go on: the hub does not want it, or is gone; empty for an orderly end."""
@@ -131,10 +226,11 @@ class Shell:
         self._connection = connection
         self._context = context
         self._identity = Identity.new(behaviour.name)
-        self._work: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
+        self._work: queue.SimpleQueue[Work | Nudge | None] = queue.SimpleQueue()
         self._outgoing: queue.SimpleQueue[tuple[Message, bool]] = queue.SimpleQueue()
         self._for_hub: deque[Message] = deque()  # what could not be sent yet: the other side does not read
         self._for_next: deque[Message] = deque()
+        self._unused = 0  # windows granted to upstream that have not come
         self._wakeup = Wakeup()
         self._bad_frames = BadFrames()
         self._hub: HubLine
@@ -202,10 +298,13 @@ class Shell:
         if self._inbox is not None:
             for received in receive_all(self._inbox, self._bad_frames):
                 if isinstance(received.message, Features | HiddenStates):
+                    self._unused -= 1
                     self._work.put(received.message)
         self._wakeup.clear()
         while not self._outgoing.empty():
             message, to_hub = self._outgoing.get()
+            if isinstance(message, Credit):
+                self._unused += message.windows
             (self._for_hub if to_hub else self._for_next).append(message)
         while self._for_next and self._send_on(self._for_next[0]):
             self._for_next.popleft()
@@ -229,16 +328,23 @@ class Shell:
 
     def _from_hub(self, message: Message) -> None:
         match message:
-            case Submit():
+            case Submit() | Reissue() | Committed():
                 self._work.put(message)
             case Cancel():
-                self._give_up(message.job)
+                self.fences.set(message.job)
+                self._work.put(Nudge())
+            case Fence():
+                self.fences.set(message.job, message.attempt)
             case Downstream():
                 self._connect(message)
+            case Upstream():
+                self._unused = max(0, self._unused)
+                self._for_hub.append(Credit(windows=self._unused))
             case Credit():
                 self.gate.grant(message.windows)
+                self._work.put(Nudge())
             case Ping():
-                self._hub.send(Pong(number=message.number))
+                self._hub.send(Pong(message.number, self.progress.stalled_s, self._work.qsize()))
             case Rejected():
                 self.refusal = message.text
                 self.stopping = True
@@ -249,14 +355,10 @@ class Shell:
 
     def _connect(self, message: Downstream) -> None:
         self.gate.reset()
+        self._for_next.clear()  # the hub has that done again
         if self._outlet is not None:
             self._outlet.close()
         self._outlet = Outlet(self._context, self._connection.transport, self._identity, message.port)
-
-    def _give_up(self, job: bytes) -> None:
-        self.given_up[job] = None
-        if len(self.given_up) > MAX_GIVEN_UP:
-            del self.given_up[next(iter(self.given_up))]
 
     def _close(self) -> None:
         self.stopping = True
@@ -272,24 +374,43 @@ class Shell:
     def _compute(self) -> None:
         """Load, say so, then work until the end. What goes wrong is told to the hub, never raised."""
         try:
+            self.progress.note()
             loaded = self._behaviour.load()
+            self.post(self._ready(loaded), to_hub=True)
+            if self._behaviour.has_inbox:
+                self.post(Credit(windows=WINDOWS_GRANTED), to_hub=True)
+            desk = Desk(self)
+            while (work := self._next_work(desk)) is not None:
+                if not isinstance(work, Nudge):
+                    self._do(work, desk)
+        except Stopping:
+            return
         except Exception as error:  # noqa: BLE001 - whatever it is, the hub must hear of it
             self.post(Error(code=_code_of(error), text=_describe(error)), to_hub=True)
-            return
-        self.post(self._ready(loaded), to_hub=True)
-        if self._behaviour.has_inbox:
-            self.post(Credit(windows=WINDOWS_GRANTED), to_hub=True)
-        desk = Desk(self)
-        while (work := self._work.get()) is not None:
-            try:
-                if not desk.is_given_up(work.job):
-                    self._behaviour.handle(work, desk)
-            except Stopping:
-                return
-            except Exception as error:  # noqa: BLE001 - one bad job must not take the others with it
-                self.post(Failed(job=work.job, code=_code_of(error), text=_describe(error)), to_hub=True)
-            if self._behaviour.has_inbox:
-                self.post(Credit(windows=1), to_hub=True)
+
+    def _next_work(self, desk: Desk) -> Work | Nudge | None:
+        """What comes next in the inbox; the actor's own work fills the time until then."""
+        while self._work.empty() and self._behaviour.go_on(desk):
+            pass
+        self.progress.rest()
+        work = self._work.get()
+        self.progress.note()
+        return work
+
+    def _do(self, work: Work, desk: Desk) -> None:
+        """One piece of work. One bad job must not take the others with it."""
+        has_arrays = isinstance(work, Features | HiddenStates)
+        try:
+            if isinstance(work, Committed) or not desk.is_given_up(work.job, getattr(work, "attempt", 1)):
+                if isinstance(work, Features | HiddenStates):
+                    desk.works_on(work.job, work.window, work.attempt)
+                self._behaviour.handle(work, desk)
+        except Stopping:
+            raise
+        except Exception as error:  # noqa: BLE001
+            desk.fail(work.job, error)
+        if has_arrays:
+            self.post(Credit(windows=1), to_hub=True)
 
     def _ready(self, loaded: Loaded) -> Ready:
         return Ready(

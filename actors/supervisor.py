@@ -10,8 +10,9 @@ import sys
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
@@ -35,8 +36,22 @@ class Command:
     """Descriptors it inherits besides the standard ones (POSIX)."""
 
 
+LAST_LINES = 3  # of a child's log, that are told when it is lost
+LONGEST_LINE = 400  # characters of one of them
+
+
+@dataclass(slots=True)
+class _Child:
+    """A process and what its starting it again needs."""
+
+    command: Command
+    process: subprocess.Popen[bytes]
+    log: deque[str] = field(default_factory=lambda: deque(maxlen=LAST_LINES))
+    """The last lines it wrote on standard error. Its own thread appends, the hub's reads."""
+
+
 class Supervisor:
-    """Owns the child processes. All methods run on the hub's thread."""
+    """Owns the child processes. All methods run on the hub's thread, but for `signal`, `running` and `pids`."""
 
     def __init__(
         self, connection_file: Path, on_exit: Callable[[str, int], None], *, python: str = sys.executable
@@ -51,7 +66,7 @@ class Supervisor:
         self._connection_file = connection_file
         self._on_exit = on_exit
         self._python = python
-        self._children: dict[str, subprocess.Popen[bytes]] = {}
+        self._children: dict[str, _Child] = {}
 
     def start(self, command: Command) -> None:
         """Start an actor as `python -m susurrus.actors.<name> --connection FILE …`.
@@ -68,41 +83,62 @@ class Supervisor:
                 arguments,
                 stdin=subprocess.PIPE,  # the lifeline
                 stdout=None if command.owns_terminal else subprocess.DEVNULL,
+                stderr=None if command.owns_terminal else subprocess.PIPE,
                 env={**os.environ, **ONE_BLAS_THREAD},
                 pass_fds=command.pass_fds,
             )
         if process.stdin is not None:
             _lifelines.add(process.stdin)
-        self._children[command.name] = process
-        threading.Thread(
-            target=self._wait, args=(command.name, process), name=f"wait-{command.name}", daemon=True
-        ).start()
+        child = self._children[command.name] = _Child(command, process)
+        threading.Thread(target=self._wait, args=(child,), name=f"wait-{command.name}", daemon=True).start()
+
+    def restart(self, name: str) -> None:
+        """Start an actor again that has ended.
+
+        Raises:
+            OSError: the interpreter cannot be started.
+        """
+        child = self._children[name]
+        child.process.wait()
+        if child.process.stdin is not None:
+            _close(child.process.stdin)
+        self.start(child.command)
+
+    def kill(self, name: str) -> None:
+        """End a child that does not listen any more."""
+        self.signal([name], KILL)
+
+    def last_words(self, name: str) -> str:
+        """The last lines of a child's log, in one; empty for none."""
+        child = self._children.get(name)
+        return "" if child is None else " / ".join(child.log)
 
     def running(self) -> list[str]:
         """Names of the children that have not ended."""
-        return [name for name, process in self._children.items() if process.poll() is None]
+        return [name for name, child in self._children.items() if child.process.poll() is None]
 
     def pids(self) -> dict[str, int]:
         """Process ids of the children that have not ended."""
-        return {name: process.pid for name, process in self._children.items() if process.poll() is None}
+        return {name: child.process.pid for name, child in self._children.items() if child.process.poll() is None}
 
     def exit_code(self, name: str) -> int | None:
         """Return code of a child that was reaped; None for one that runs or never did."""
-        process = self._children.get(name)
-        return None if process is None else process.returncode
+        child = self._children.get(name)
+        return None if child is None else child.process.returncode
 
     def signal(self, names: Sequence[str], signum: int) -> None:
         """Send a signal to those of the named children that still run."""
         for name in names:
             with contextlib.suppress(ProcessLookupError):
-                self._children[name].send_signal(signum)
+                self._children[name].process.send_signal(signum)
 
     def reap(self, names: Sequence[str], deadline: float | None) -> list[str]:
         """Wait until the named children have ended, or the monotonic clock shows `deadline`; return those left."""
         left = []
         for name in names:
             try:
-                self._children[name].wait(timeout=None if deadline is None else max(0.0, deadline - time.monotonic()))
+                timeout = None if deadline is None else max(0.0, deadline - time.monotonic())
+                self._children[name].process.wait(timeout)
             except subprocess.TimeoutExpired:
                 left.append(name)
         return left
@@ -111,14 +147,30 @@ class Supervisor:
         """Kill what still runs, reap everything, let go of the lifelines."""
         left = self.running()
         self.signal(left, KILL)
-        for process in self._children.values():
-            process.wait()
-            if process.stdin is not None:
-                _close(process.stdin)
+        for child in self._children.values():
+            child.process.wait()
+            if child.process.stdin is not None:
+                _close(child.process.stdin)
 
-    def _wait(self, name: str, process: subprocess.Popen[bytes]) -> None:
-        """Runs on the child's own thread: sees the end at once, on every platform."""
-        self._on_exit(name, process.wait())
+    def _wait(self, child: _Child) -> None:
+        """Runs on the child's own thread: hands its log on as it comes, and sees its end at once, on every platform."""
+        if child.process.stderr is not None:
+            with child.process.stderr as lines:
+                for line in lines:
+                    _hand_on(line)
+                    child.log.append(line.decode(errors="replace").strip()[:LONGEST_LINE])
+        self._on_exit(child.command.name, child.process.wait())
+
+
+def _hand_on(line: bytes) -> None:
+    """To our own standard error, if there is one that somebody reads."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        buffer = getattr(sys.stderr, "buffer", None)  # a host may have put something of its own there
+        if buffer is None:
+            sys.stderr.write(line.decode(errors="replace"))
+        else:
+            buffer.write(line)
+        sys.stderr.flush()
 
 
 @contextlib.contextmanager

@@ -69,6 +69,8 @@ class Frontend:
         self._log_mel = log_mel
         self._cutter = WindowCutter(audio, SpeechDetector(audio.sample_rate) if vad else None)
         self._n_samples = 0
+        self.n_windows = 0
+        """Cut so far."""
         self.warnings: list[str] = []
 
     @property
@@ -76,19 +78,26 @@ class Frontend:
         """Seconds of audio read so far."""
         return self._n_samples / self._audio.sample_rate
 
-    def windows(self, blocks: Iterable[Float32Array]) -> Iterator[MelWindow]:
+    def windows(self, blocks: Iterable[Float32Array], *, skip: int = 0) -> Iterator[MelWindow]:
         """Windows of the recording, each as soon as enough audio is there to cut it.
 
         Args:
             blocks: float32 mono samples at the model's sample rate, shape (n,) each, any lengths.
+            skip: the first so many windows are cut, but not given: they are known.
         """
         for block in blocks:
             self._n_samples += len(block)
-            yield from map(self._features, self._cutter.push(block))
+            yield from self._kept(self._cutter.push(block), skip)
         if self.duration < MIN_SECONDS:
             self.warnings.append(f"too short to hold speech: {self.duration:.3f} s of audio, {MIN_SECONDS} s needed")
             return
-        yield from map(self._features, self._cutter.finish())
+        yield from self._kept(self._cutter.finish(), skip)
+
+    def _kept(self, windows: Iterable[AudioWindow], skip: int) -> Iterator[MelWindow]:
+        for window in windows:
+            self.n_windows = window.index + 1
+            if window.index >= skip:
+                yield self._features(window)
 
     def _features(self, window: AudioWindow) -> MelWindow:
         rate = self._audio.sample_rate

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,6 +51,22 @@ class LanguageVotes:
         self._votes += 1
 
     @property
+    def state(self) -> tuple[int, list[float]]:
+        """Number of votes, and the sum of the probabilities of each language."""
+        return self._votes, self._sum.tolist()
+
+    def restore(self, votes: int, total: Sequence[float]) -> None:
+        """Take over the `state` of another one.
+
+        Raises:
+            ValueError: it is of a model with other languages, or no such state.
+        """
+        restored = np.asarray(total, np.float64)
+        if restored.shape != self._sum.shape or not np.isfinite(restored).all() or votes < 0:
+            raise ValueError(f"{len(total)} languages instead of {len(self._sum)}")
+        self._votes, self._sum = votes, restored
+
+    @property
     def probabilities(self) -> dict[str, float]:
         """The most probable languages so far, best first."""
         return most_probable(self._codes, self._mean)
@@ -75,6 +93,27 @@ class Recording:
         """Text of the window before, when it is to be given to the decoder."""
         self.votes = LanguageVotes(list(tokenizer.special.languages))
         self._warned: set[str] = set()
+
+    @property
+    def memory(self) -> str:
+        """JSON: what another decoder has to know to go on behind this window with the same text."""
+        votes, total = self.votes.state
+        facts = {"votes": votes, "languages": total, "previous": self.previous, "warned": sorted(self._warned)}
+        return json.dumps(facts)
+
+    def recall(self, memory: str) -> None:
+        """Take over the `memory` of another decoder's recording with the same options.
+
+        Raises:
+            ValueError: it is none.
+        """
+        try:
+            facts: Any = json.loads(memory)
+            self.votes.restore(int(facts["votes"]), [float(number) for number in facts["languages"]])
+            self.previous = tuple(int(token) for token in facts["previous"])
+            self._warned = {str(about) for about in facts["warned"]}
+        except (KeyError, TypeError, RecursionError) as error:
+            raise ValueError(f"not the memory of a recording ({type(error).__name__})") from None
 
     def warn_once(self, about: str, text: str) -> tuple[str, ...]:
         """The warning, unless there was one about the same."""

@@ -17,9 +17,11 @@ import numpy as np
 import zmq
 from numpy.typing import NDArray
 
-from susurrus.actors.hub import LINE, Hub
+from susurrus.actors.hub import Hub
 from susurrus.actors.io import receive_all
+from susurrus.actors.line import STATIONS
 from susurrus.actors.shell import Behaviour, Desk, Loaded, Shell, Work
+from susurrus.actors.watch import Limits
 from susurrus.models.config import TIMESTAMPS
 from susurrus.models.options import OptionFields
 from susurrus.models.provisioning.manifest import describe, write_manifest
@@ -40,6 +42,8 @@ from susurrus.protocol import (
     Message,
     Outlet,
     Partial,
+    Ping,
+    Pong,
     Ready,
     ReceivePort,
     RuntimeFolder,
@@ -134,9 +138,10 @@ def sounds(seconds: float, seed: int = 0) -> NDArray[np.float32]:
 # --- reports and work -------------------------------------------------------------------------------------------
 
 
-def submit(job: bytes | None = None, source: str = "clip.wav", prompt: str = "") -> Submit:
+def submit(job: bytes | None = None, source: str = "clip.wav", prompt: str = "", group: str = "") -> Submit:
     """A job."""
-    return Submit(job=job or new_id(), source=source, name=source, options=replace(OPTIONS, prompt=prompt))
+    options = replace(OPTIONS, prompt=prompt)
+    return Submit(job=job or new_id(), source=source, name=source, options=options, group=group)
 
 
 def started(job: bytes) -> Started:
@@ -163,7 +168,9 @@ def partial(job: bytes, index: int, text: str = " so far", *, attempt: int = 1) 
     )
 
 
-def segment(job: bytes, index: int, text: str | None = None, *, attempt: int = 1, tokens: int = 2) -> Segment:
+def segment(
+    job: bytes, index: int, text: str | None = None, *, attempt: int = 1, tokens: int = 2, memory: str = ""
+) -> Segment:
     """The decoder has finished a window."""
     return Segment(
         job=job,
@@ -178,6 +185,7 @@ def segment(job: bytes, index: int, text: str | None = None, *, attempt: int = 1
         truncated=False,
         encoder_s=0.25,
         decoder_s=0.5,
+        memory=memory,
     )
 
 
@@ -356,25 +364,33 @@ class ScriptedActor:
             left = max(0.0, deadline - time.monotonic())
             there = {message.TYPE for message in self.heard}
             assert self.line.socket.poll(round(left * 1000)), f"no {kind.__name__} came; there are {there}"
-            self.heard += [received.message for received in receive_all(self.line, self._bad_frames)]
+            self._read()
 
     def take(self) -> list[Message]:
         """What has come so far, all of it."""
-        self.heard += [received.message for received in receive_all(self.line, self._bad_frames)]
+        self._read()
         taken, self.heard = self.heard, []
         return taken
+
+    def _read(self) -> None:
+        """Take in what has come; pings are answered and not kept."""
+        for received in receive_all(self.line, self._bad_frames):
+            if isinstance(received.message, Ping):
+                self.say(Pong(number=received.message.number))
+            else:
+                self.heard.append(received.message)
 
 
 class House:
     """A hub in a thread, and the test as everybody else."""
 
-    def __init__(self, resources: ExitStack) -> None:
+    def __init__(self, resources: ExitStack, limits: Limits | None = None) -> None:
         self.folder = resources.enter_context(RuntimeFolder.create())
         self.context: zmq.Context[Any] = zmq.Context()
         resources.callback(self.context.term)
         self.transport = Transport.choose(self.folder.path)
         self.ready = threading.Event()
-        self.hub = Hub(self.context, self.transport, self.ready.set)
+        self.hub = Hub(self.context, self.transport, self.ready.set, limits=limits)
         self.thread = threading.Thread(target=self.hub.run, name="susurrus-hub")
         self.thread.start()
         resources.callback(self.thread.join, PATIENCE_S)
@@ -413,7 +429,7 @@ class House:
 
     def start_line(self) -> None:
         """All three actors, ready and wired; jobs may begin."""
-        for name in LINE:
+        for name in STATIONS:
             self.actor(name).say(*self.introduction(name))
         assert self.ready.wait(PATIENCE_S)
         self.hub.allow_jobs()

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import pytest
 
 from susurrus.actors import hub as hub_module
-from susurrus.actors.hub import LINE
+from susurrus.actors.line import STATIONS
 from susurrus.protocol import (
     Accepted,
     Beat,
@@ -76,22 +76,22 @@ WORD_BY_WORD = sorted(set(itertools.permutations(("frontend",) * 2 + ("encoder",
 SOME = random.Random(0).sample(WORD_BY_WORD, 20)  # noqa: S311 - any few will do
 
 
-ORDERS = [*itertools.permutations(LINE), *SOME]
+ORDERS = [*itertools.permutations(STATIONS), *SOME]
 
 
 @pytest.mark.parametrize("order", ORDERS, ids=lambda order: "".join(name[0] for name in order))
 def test_whoever_starts_first_everybody_gets_downstream_and_credit_exactly_once(
     house: House, order: tuple[str, ...]
 ) -> None:
-    actors = {name: house.actor(name) for name in LINE}
-    left = {name: house.introduction(name) for name in LINE}
-    for name in (*order, *LINE * 3):
+    actors = {name: house.actor(name) for name in STATIONS}
+    left = {name: house.introduction(name) for name in STATIONS}
+    for name in (*order, *STATIONS * 3):
         if left[name]:
             actors[name].say(left[name].pop(0))
             settle(actors[name])
     assert house.ready.wait(PATIENCE_S)
     settle(*actors.values())
-    for name, downstream in itertools.pairwise(LINE):
+    for name, downstream in itertools.pairwise(STATIONS):
         wiring = actors[name].take()
         assert wiring[0] == Downstream(port=house.inbox(downstream))  # type: ignore[arg-type]  # these two have one
         assert all(isinstance(message, Credit) for message in wiring[1:])
@@ -107,7 +107,7 @@ def test_credit_is_passed_on_to_the_actor_upstream(house: House) -> None:
 
 
 def test_ready_is_told_only_when_the_whole_line_is(house: House) -> None:
-    for name in LINE:
+    for name in STATIONS:
         assert not house.ready.is_set()
         actor = house.actor(name)
         actor.say(*house.introduction(name))
@@ -152,7 +152,7 @@ def test_reports_of_a_stranger_are_dropped(house: House) -> None:
     assert house.thread.is_alive()
 
 
-@pytest.mark.parametrize("name", LINE)
+@pytest.mark.parametrize("name", STATIONS)
 def test_an_actor_that_cannot_go_on_ends_the_pipeline_with_its_reason(house: House, name: str) -> None:
     house.start_line()
     house.actors[name].say(Error(code="model", text="weights.bin is missing"))
@@ -161,19 +161,19 @@ def test_an_actor_that_cannot_go_on_ends_the_pipeline_with_its_reason(house: Hou
     assert (house.hub.outcome.code, house.hub.outcome.text) == ("model", "weights.bin is missing")
 
 
-def test_an_actor_that_ends_before_the_pipeline_is_a_loss_with_its_name(house: House) -> None:
+def test_an_actor_that_nobody_can_start_again_ends_the_pipeline_with_its_name(house: House) -> None:
     house.start_line()
-    house.actors["encoder"].say(Stopped(name="encoder", code="", text=""))
+    house.hub.actor_ended("encoder", "was killed by SIGKILL")
     house.thread.join(PATIENCE_S)
     assert house.hub.outcome.code == "actor_lost"
-    assert "encoder" in house.hub.outcome.text
+    assert house.hub.outcome.text.startswith("the encoder was killed by SIGKILL")
 
 
 # --- jobs -------------------------------------------------------------------------------------------------------
 
 
 def test_jobs_wait_until_they_are_allowed(house: House) -> None:
-    for name in LINE:
+    for name in STATIONS:
         house.actor(name).say(*house.introduction(name))
     settle(*house.actors.values())
     client = house.actor("client")
@@ -196,10 +196,10 @@ def test_jobs_wait_until_the_frontend_is_ready(house: House) -> None:
     assert frontend.hear(Submit) == request
 
 
-def test_the_next_job_is_given_out_after_the_audio_of_the_one_before(house: House) -> None:
+def test_the_next_job_of_a_group_is_given_out_after_the_audio_of_the_one_before(house: House) -> None:
     house.start_line()
     client, frontend = house.actor("client"), house.actors["frontend"]
-    first, second = submit(), submit()
+    first, second = submit(group="batch"), submit(group="batch")
     client.say(first, second)
     assert frontend.hear(Submit) == first
     frontend.say(started(first.job), window(first.job, 0))
@@ -213,7 +213,7 @@ def test_the_next_job_is_given_out_after_the_audio_of_the_one_before(house: Hous
 def test_the_next_job_is_given_out_when_the_one_being_read_ends_early(house: House, end: str) -> None:
     house.start_line()
     client, frontend = house.actor("client"), house.actors["frontend"]
-    first, second = submit(), submit()
+    first, second = submit(group="batch"), submit(group="batch")
     client.say(first, second)
     assert frontend.hear(Submit) == first
     if end == "cancel":
@@ -228,10 +228,10 @@ def test_cancel_reaches_every_actor_and_is_published_once(house: House) -> None:
     client, watcher, request = house.actor("client"), house.subscriber(), submit()
     client.say(request, Cancel(job=request.job), Cancel(job=request.job))
     assert expect(watcher, Cancelled) == Cancelled(job=request.job, seq=1)
-    for name in LINE:
+    for name in STATIONS:
         assert house.actors[name].hear(Cancel).job == request.job
     settle(*house.actors.values())
-    assert not any(isinstance(message, Cancel) for name in LINE for message in house.actors[name].take())
+    assert not any(isinstance(message, Cancel) for name in STATIONS for message in house.actors[name].take())
 
 
 def test_a_failed_job_is_given_up_by_every_actor(house: House) -> None:
@@ -240,7 +240,7 @@ def test_a_failed_job_is_given_up_by_every_actor(house: House) -> None:
     client.say(request)
     house.actors["frontend"].hear(Submit)
     house.actors["encoder"].say(failed(request.job, "internal"))
-    for name in LINE:
+    for name in STATIONS:
         assert house.actors[name].hear(Cancel).job == request.job
 
 
@@ -260,11 +260,11 @@ def test_an_actor_that_does_not_read_for_a_while_misses_nothing(house: House, mo
     monkeypatch.setattr(hub_module, "BEAT_S", 0.05)
     house.start_line()
     jobs = [new_id() for _ in range(4000)]  # more than a line's queues hold
-    frontend, station = house.actors["frontend"], house.hub._stations["frontend"]
+    frontend, station = house.actors["frontend"], house.hub._line["frontend"]
 
     def cancel_all() -> None:
         for job in jobs:
-            house.hub._send(station, Cancel(job=job))
+            house.hub._line.tell(station, Cancel(job=job))
 
     house.hub._order(cancel_all)
     client, request = house.actor("client"), submit()
@@ -327,7 +327,7 @@ def test_beats_tell_the_latest_number_of_every_active_job(house: House, monkeypa
 
 def test_a_late_joiner_gets_the_state_of_every_job(house: House) -> None:
     house.start_line()
-    client, first, second = house.actor("client"), submit(), submit()
+    client, first, second = house.actor("client"), submit(group="batch"), submit(group="batch")
     client.say(first, second)
     assert house.actors["frontend"].hear(Submit).job == first.job
     house.actors["frontend"].say(started(first.job), window(first.job, 0), window(first.job, 1))
@@ -426,7 +426,7 @@ def test_at_the_end_open_jobs_fail_subscribers_hear_it_and_actors_stop(house: Ho
     stopped = expect(watcher, Stopped)
     wanted = Stopped(name="pipeline", code="actor_lost", text="the encoder was killed by SIGKILL")
     assert stopped == wanted
-    for name in LINE:
+    for name in STATIONS:
         house.actors[name].hear(Stop)
 
 

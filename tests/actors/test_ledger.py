@@ -38,7 +38,7 @@ def ledger_with(*jobs: bytes) -> Ledger:
     ledger = Ledger()
     for job in jobs:
         assert ledger.submit(submit(job), 0.0) == Accepted(job=job)
-        assert ledger.next_submit() is not None
+        ledger.next_to_read()
     return ledger
 
 
@@ -62,7 +62,7 @@ def test_a_job_runs_from_submit_to_done() -> None:
     done = events[-1]
     assert isinstance(done, Done)
     assert (done.text, done.language, done.language_probability, done.duration) == ("Hello", "de", 0.75, 30.0)
-    assert not ledger.is_active(JOB)
+    assert not ledger.is_open(JOB)
 
 
 def test_timings_add_up_the_work_and_count_from_submit() -> None:
@@ -81,17 +81,17 @@ def test_a_resent_submit_is_answered_and_not_run_twice() -> None:
     ledger = Ledger()
     request = submit()
     assert ledger.submit(request, 0.0) == ledger.submit(request, 1.0) == Accepted(job=request.job)
-    assert ledger.next_submit() == request
+    assert ledger.next_to_read() == request
     assert ledger.submit(request, 2.0) == Accepted(job=request.job)
-    assert ledger.next_submit() is None
+    assert ledger.next_to_read() is None
 
 
 def test_a_submit_resent_after_the_end_is_answered_and_not_run_again() -> None:
     ledger = ledger_with(JOB)
     apply(ledger, audio_end(JOB, 0))
     assert ledger.submit(submit(JOB), 5.0) == Accepted(job=JOB)
-    assert ledger.next_submit() is None
-    assert not ledger.is_active(JOB)
+    assert ledger.next_to_read() is None
+    assert not ledger.is_open(JOB)
 
 
 def test_jobs_are_given_out_in_the_order_they_came() -> None:
@@ -100,7 +100,7 @@ def test_jobs_are_given_out_in_the_order_they_came() -> None:
     for request in requests:
         ledger.submit(request, 0.0)
     ledger.cancel(requests[2].job)
-    assert [ledger.next_submit() for _ in range(5)] == [*requests[:2], *requests[3:], None]
+    assert [ledger.next_to_read() for _ in range(5)] == [*requests[:2], *requests[3:], None]
 
 
 def test_more_jobs_than_the_bound_are_rejected_as_busy_until_one_ends() -> None:
@@ -161,9 +161,11 @@ def test_a_job_without_any_window_is_done() -> None:
 
 def test_reports_of_an_attempt_that_does_not_count_change_nothing() -> None:
     ledger = ledger_with(JOB)
+    ledger.begin_attempt()
     apply(ledger, window(JOB, 0, attempt=2))
     before = ledger.snapshot()
-    assert apply(ledger, partial(JOB, 0, attempt=1), segment(JOB, 0, attempt=1), segment(JOB, 0, attempt=3)) == []
+    assert apply(ledger, window(JOB, 1, attempt=1), partial(JOB, 0, attempt=1), segment(JOB, 0, attempt=1)) == []
+    assert apply(ledger, window(JOB, 1, attempt=3), partial(JOB, 0, attempt=3), segment(JOB, 0, attempt=3)) == []
     assert ledger.snapshot() == before
 
 
@@ -193,6 +195,7 @@ def test_a_segment_that_comes_before_its_window_is_announced_is_not_lost() -> No
 def test_a_segment_that_came_early_does_not_count_for_another_attempt() -> None:
     ledger = ledger_with(JOB)
     apply(ledger, segment(JOB, 0, attempt=1))
+    ledger.begin_attempt()
     assert types(apply(ledger, window(JOB, 0, attempt=2))) == ["window"]
 
 
@@ -231,14 +234,14 @@ def test_a_queued_job_that_is_cancelled_is_never_given_out() -> None:
     ledger = Ledger()
     ledger.submit(submit(JOB), 0.0)
     assert ledger.cancel(JOB) == [Cancelled(job=JOB, seq=1)]
-    assert ledger.next_submit() is None
+    assert ledger.next_to_read() is None
 
 
 def test_one_failed_job_leaves_the_others_alone() -> None:
     other = new_id()
     ledger = ledger_with(JOB, other)
     assert types(apply(ledger, failed(JOB))) == ["failed"]
-    assert ledger.is_active(other)
+    assert ledger.is_open(other)
     assert types(apply(ledger, window(other, 0), segment(other, 0), audio_end(other, 1)))[-1] == "done"
 
 
@@ -260,7 +263,7 @@ def test_the_snapshot_has_the_active_jobs_and_only_the_last_finished_ones() -> N
     apply(ledger, *(audio_end(job, 0) for job in jobs[:-1]))
     snapshot = ledger.snapshot()
     assert [state.job for state in snapshot.jobs] == jobs[-MAX_FINISHED - 1 :]
-    assert [state.state for state in snapshot.jobs[-2:]] == ["done", "running"]
+    assert [state.state for state in snapshot.jobs[-2:]] == ["done", "queued"]
     assert ledger.latest() == {jobs[-1].hex(): 0}
 
 
@@ -323,8 +326,10 @@ REPORTS = st.one_of(
     st.builds(audio_end, st.sampled_from(JOBS), st.integers(0, 4)),
     st.builds(failed, st.sampled_from(JOBS)),
 )
-CANCEL, RESEND = "cancel", "resend"
-STEPS = st.lists(st.one_of(REPORTS, st.tuples(st.sampled_from((CANCEL, RESEND)), st.sampled_from(JOBS))), max_size=40)
+CANCEL, RESEND, LOSS = "cancel", "resend", "loss"
+STEPS = st.lists(
+    st.one_of(REPORTS, st.tuples(st.sampled_from((CANCEL, RESEND, LOSS)), st.sampled_from(JOBS))), max_size=40
+)
 
 
 def play(ledger: Ledger, steps: Sequence[JobReport | tuple[str, bytes]]) -> list[Event]:
@@ -334,6 +339,8 @@ def play(ledger: Ledger, steps: Sequence[JobReport | tuple[str, bytes]]) -> list
             events += ledger.apply(step, 1.0)
         elif step[0] == CANCEL:
             events += ledger.cancel(step[1])
+        elif step[0] == LOSS:
+            ledger.begin_attempt()
         else:
             assert ledger.submit(submit(step[1]), 1.0) == Accepted(job=step[1])
     return events

@@ -338,14 +338,14 @@ def test_an_actor_without_inbox_takes_submits_and_grants_nothing(stage: MakeStag
     assert not any(isinstance(message, Credit) for message in found.heard)
 
 
-def test_given_up_jobs_are_remembered_up_to_a_bound(on_stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shell_module, "MAX_GIVEN_UP", 3)
+def test_ended_jobs_are_remembered_up_to_a_bound(on_stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shell_module, "MAX_FENCES", 3)
     jobs = [new_id() for _ in range(5)]
     for job in jobs:
         on_stage.say(Cancel(job=job))
     on_stage.say(Ping(number=1))
     on_stage.hear(Pong)
-    assert list(on_stage.shell.given_up) == jobs[-3:]
+    assert [on_stage.shell.fences.excludes(job, 1) for job in jobs] == [False, False, True, True, True]
 
 
 def test_sockets_are_closed_when_an_actor_cannot_begin(stage: MakeStage, encoder: FakeEncoder) -> None:

@@ -1,0 +1,292 @@
+"""What the hub does when an actor is lost; the test is the actors, and whoever starts them."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+
+import pytest
+
+from susurrus.actors.line import STATIONS
+from susurrus.actors.watch import Limits
+from susurrus.protocol import (
+    Accepted,
+    Committed,
+    Credit,
+    Done,
+    Downstream,
+    Error,
+    Failed,
+    Fence,
+    Hello,
+    Ping,
+    Pong,
+    Reissue,
+    Segment,
+    Started,
+    Submit,
+    Subscriber,
+    Upstream,
+    Window,
+    Working,
+)
+from tests.actors.fakes import PATIENCE_S, House, ScriptedActor, audio_end, partial, segment, settle, started, window
+from tests.actors.fakes import submit as make_submit
+from tests.actors.test_hub import expect, next_event
+
+QUICK = Limits(first_pause_s=0.0, period_s=1000.0)
+
+
+class Crew:
+    """Notes what the hub wants done to processes."""
+
+    def __init__(self) -> None:
+        self.restarted: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self.killed: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    def restart(self, name: str) -> None:
+        """Would start one."""
+        self.restarted.put(name)
+
+    def kill(self, name: str) -> None:
+        """Would kill one."""
+        self.killed.put(name)
+
+    def last_words(self, name: str) -> str:
+        """Of every one."""
+        return f"{name}: out of ideas"
+
+
+class Stage(House):
+    """A house whose actors can be lost."""
+
+    def __init__(self, resources: ExitStack, limits: Limits = QUICK) -> None:
+        super().__init__(resources, limits)
+        self.crew = self.hub.crew = Crew()
+
+    def lose(self, name: str, how: str = "was killed by SIGKILL") -> None:
+        """Tell the hub that the actor's process is gone; wait until it is started again."""
+        self.hub.actor_ended(name, how)
+        assert self.crew.restarted.get(timeout=PATIENCE_S) == name
+
+    def replace(self, name: str) -> ScriptedActor:
+        """Another instance in the actor's place, ready."""
+        del self.actors[name]
+        actor = self.actor(name)
+        actor.say(*self.introduction(name))
+        return actor
+
+    def begin(self, windows: int = 2, committed: int = 1) -> Submit:
+        """A job in work: all its windows announced, the first ones committed."""
+        client, request = self.actor("client"), make_submit()
+        client.say(request)
+        client.hear(Accepted)
+        self.actors["frontend"].hear(Submit)
+        self.actors["frontend"].say(started(request.job), *(window(request.job, index) for index in range(windows)))
+        settle(self.actors["frontend"])
+        self.actors["decoder"].say(*(segment(request.job, index, memory=f"{index}") for index in range(committed)))
+        settle(self.actors["decoder"])
+        return request
+
+
+@pytest.fixture
+def stage() -> Iterator[Stage]:
+    """A line that stands."""
+    with ExitStack() as resources:
+        stage = Stage(resources)
+        stage.start_line()
+        settle(*stage.actors.values())
+        for name in STATIONS:
+            stage.actors[name].take()
+        yield stage
+
+
+@pytest.mark.parametrize("lost", STATIONS)
+def test_what_is_not_committed_is_done_again_whoever_is_lost(stage: Stage, lost: str) -> None:
+    request = stage.begin(windows=3, committed=1)
+    stage.lose(lost)
+    for name in STATIONS:
+        if name != lost:
+            assert stage.actors[name].hear(Fence) == Fence(request.job, 2)
+    new = stage.replace(lost)
+    for name in STATIONS:
+        settle(stage.actors[name])  # answers the ping behind its Downstream
+    frontend = new if lost == "frontend" else stage.actors["frontend"]
+    assert frontend.hear(Reissue) == Reissue(request.job, 1, 2, request, "0")
+
+
+def test_reissue_waits_until_the_neighbour_has_taken_in_who_is_new(stage: Stage) -> None:
+    request = stage.begin()
+    stage.lose("decoder")
+    stage.replace("decoder")
+    encoder, frontend = stage.actors["encoder"], stage.actors["frontend"]
+    while (received := encoder.line.receive(PATIENCE_S)) is not None and not isinstance(received.message, Downstream):
+        pass  # pings are not answered here
+    settle(frontend)
+    assert not any(isinstance(message, Reissue) for message in frontend.take())
+    encoder.say(Pong(number=10**6))
+    assert frontend.hear(Reissue).job == request.job
+
+
+def test_a_new_receiver_is_told_to_its_upstream_and_a_new_sender_to_its_downstream(stage: Stage) -> None:
+    stage.lose("encoder")
+    encoder = stage.replace("encoder")
+    inbox = stage.inbox("encoder")
+    assert inbox is not None
+    assert stage.actors["frontend"].hear(Downstream) == Downstream(port=inbox)
+    assert stage.actors["frontend"].hear(Credit).windows == 2
+    stage.actors["decoder"].hear(Upstream)
+    stage.actors["decoder"].say(Credit(windows=2))
+    assert encoder.hear(Downstream).port == stage.inbox("decoder")
+    assert encoder.hear(Credit).windows == 2
+
+
+def test_committed_text_never_changes_and_every_window_is_committed_once(stage: Stage) -> None:
+    watcher = stage.subscriber()
+    request = stage.begin(windows=2, committed=1)
+    job = request.job
+    stage.lose("decoder")
+    decoder = stage.replace("decoder")
+    settle(*(stage.actors[name] for name in STATIONS))
+    stage.actors["frontend"].hear(Reissue)
+    stage.actors["frontend"].say(window(job, 1, attempt=2), audio_end(job, 2))
+    settle(stage.actors["frontend"])
+    decoder.say(
+        segment(job, 0, " other"), partial(job, 1), segment(job, 1, " stale"), segment(job, 1, " new", attempt=2)
+    )
+    assert expect(watcher, Started)
+    assert [expect(watcher, Window).window for _ in range(2)] == [0, 1]
+    assert expect(watcher, Segment).text == " text 0"
+    assert expect(watcher, Window).attempt == 2
+    assert expect(watcher, Segment).text == " new"
+    assert expect(watcher, Done).text == "text 0 new"
+
+
+def test_the_memory_of_a_window_is_not_published(stage: Stage) -> None:
+    watcher = stage.subscriber()
+    stage.begin(windows=1, committed=1)
+    expect(watcher, Started)
+    expect(watcher, Window)
+    assert expect(watcher, Segment).memory == ""
+
+
+def test_the_frontend_is_told_what_it_need_not_keep(stage: Stage) -> None:
+    request = stage.begin(windows=2, committed=2)
+    frontend = stage.actors["frontend"]
+    assert [frontend.hear(Committed) for _ in range(2)] == [Committed(request.job, 1), Committed(request.job, 2)]
+
+
+def test_no_job_is_given_out_while_the_line_is_broken(stage: Stage) -> None:
+    stage.lose("encoder")
+    client = stage.actor("client")
+    client.say(request := make_submit())
+    client.hear(Accepted)
+    settle(stage.actors["frontend"])
+    assert not any(isinstance(message, Submit) for message in stage.actors["frontend"].take())
+    stage.replace("encoder")
+    settle(*(stage.actors[name] for name in STATIONS))
+    assert stage.actors["frontend"].hear(Submit) == request
+
+
+def test_the_fourth_loss_ends_the_pipeline_and_names_the_actor_and_its_last_words(stage: Stage) -> None:
+    for _ in range(3):
+        stage.lose("encoder")
+    stage.hub.actor_ended("encoder", "ended with code 9")
+    stage.thread.join(PATIENCE_S)
+    assert stage.hub.outcome.code == "actor_lost"
+    text = "the encoder ended with code 9 4 times within 1000 s; it last said: encoder: out of ideas"
+    assert stage.hub.outcome.text == text
+
+
+def test_a_window_that_ends_its_worker_three_times_fails_its_job_alone(stage: Stage) -> None:
+    watcher = stage.subscriber()
+    request = stage.begin(windows=2, committed=1)
+    for attempt in (1, 2, 3):
+        stage.actors["decoder"].say(Working(request.job, 1, attempt))
+        settle(stage.actors["decoder"])
+        stage.lose("decoder")
+        stage.replace("decoder")
+        settle(*(stage.actors[name] for name in STATIONS))
+    failed = expect_failed(watcher)
+    assert (failed.job, failed.code) == (request.job, "killer")
+    assert "window 1 ended its decoder 3 times" in failed.text
+    for _ in range(3):  # the cause is known and gone: the decoder has all its lives again
+        stage.lose("decoder")
+    assert stage.thread.is_alive()
+
+
+def expect_failed(watcher: Subscriber) -> Failed:
+    """The next Failed, whatever comes before it."""
+    while not isinstance(event := next_event(watcher), Failed):
+        pass
+    return event
+
+
+def test_standard_input_that_a_lost_frontend_has_read_is_a_failure_in_words(stage: Stage) -> None:
+    client, watcher = stage.actor("client"), stage.subscriber()
+    client.say(make_submit(source="-"))
+    client.hear(Accepted)
+    stage.actors["frontend"].hear(Submit)
+    stage.lose("frontend")
+    failed = expect(watcher, Failed)
+    assert failed.code == "audio"
+    assert "standard input" in failed.text
+
+
+def test_an_error_that_another_try_would_meet_again_is_not_tried_again(stage: Stage) -> None:
+    stage.actors["encoder"].say(Error(code="model", text="weights.bin is missing"))
+    stage.thread.join(PATIENCE_S)
+    assert (stage.hub.outcome.code, stage.crew.killed.empty()) == ("model", True)
+
+
+def test_any_other_error_costs_the_actor_its_life_and_no_more(stage: Stage) -> None:
+    stage.actors["encoder"].say(Error(code="internal", text="MemoryError"))
+    assert stage.crew.killed.get(timeout=PATIENCE_S) == "encoder"
+    stage.lose("encoder")
+    assert stage.thread.is_alive()
+
+
+@pytest.mark.parametrize("silent", STATIONS)
+def test_an_actor_that_does_not_answer_is_killed_and_one_that_does_is_not(silent: str) -> None:
+    with ExitStack() as resources:
+        stage = Stage(resources, Limits(ping_s=0.05, missed_pings=8, first_pause_s=0.0))
+        stage.start_line()
+        others = [actor for name, actor in stage.actors.items() if name != silent]
+        while stage.crew.killed.empty():
+            settle(*others)
+        assert stage.crew.killed.get() == silent
+        assert stage.crew.killed.empty()
+
+
+def test_an_actor_that_answers_but_gets_nowhere_is_killed(stage: Stage) -> None:
+    encoder = stage.actors["encoder"]
+    encoder.say(Pong(number=0, stalled_s=200.0))
+    assert stage.crew.killed.get(timeout=PATIENCE_S) == "encoder"
+
+
+def test_every_actor_is_pinged(stage: Stage) -> None:
+    for name in STATIONS:
+        line = stage.actors[name].line
+        while (received := line.receive(PATIENCE_S)) is not None and not isinstance(received.message, Ping):
+            pass
+        assert received is not None
+
+
+def test_an_end_in_order_waits_for_a_console_that_was_lost(stage: Stage) -> None:
+    stage.lose("console", "was killed by SIGKILL")
+    stage.hub.stop()
+    settle(stage.actors["frontend"])
+    assert stage.thread.is_alive()
+    stage.actor("console").say(Hello(name="console", package="0", pid=7))
+    stage.thread.join(PATIENCE_S)
+    assert not stage.thread.is_alive()
+    assert stage.hub.outcome.code == ""
+
+
+def test_a_job_whose_deadline_is_over_fails(stage: Stage) -> None:
+    watcher, client = stage.subscriber(), stage.actor("client")
+    client.say(request := replace(make_submit(), deadline_s=0.01))
+    failed = expect(watcher, Failed)
+    assert (failed.job, failed.code) == (request.job, "deadline")
