@@ -110,17 +110,30 @@ class Client:
         """Make a waiting `receive` return. Any thread, any signal handler."""
         self._wakeup.set()
 
-    def submit(self, source: str, *, name: str = "", options: TranscribeOptions | None = None) -> bytes:
+    def submit(
+        self,
+        source: str,
+        *,
+        name: str = "",
+        options: TranscribeOptions | None = None,
+        group: str = "",
+        deadline_s: float | None = None,
+        journal: str = "",
+    ) -> bytes:
         """Ask for a transcription; return the job's id.
 
         Args:
             source: path as the pipeline's frontend sees it, or `-` for its standard input.
             name: what people call it; by default the source.
             options: language, task, prompt.
+            group: jobs of one group are done one after another; all others side by side.
+            deadline_s: seconds after which the job fails with `deadline`; None never.
+            journal: file that keeps what is committed, for going on after an interruption; remove it when you have the
+                text.
         """
         job = new_id()
         self._mine[job] = 0
-        self._hub.send(Submit(job=job, source=source, name=name or source, options=options or TranscribeOptions()))
+        self._hub.send(Submit(job, source, name or source, options or TranscribeOptions(), group, deadline_s, journal))
         return job
 
     def cancel(self, job: bytes) -> None:
@@ -225,6 +238,7 @@ class Client:
                     self._unfold(state)
             elif not isinstance(change, Stopped):
                 self._deliver_event(change)
+        self._view.forget_ended()
 
     def _deliver_event(self, event: JobEvent) -> None:
         if event.job not in self._mine:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from types import FrameType
 
 import zmq
@@ -20,6 +21,7 @@ import zmq
 from susurrus.actors import exits, lifeline
 from susurrus.actors.io import Context, Wakeup, receive_all, wait_for
 from susurrus.actors.render import Renderer, make_renderer
+from susurrus.actors.shown import Shown
 from susurrus.actors.terminal import OutputClosedError
 from susurrus.actors.version import VERSION
 from susurrus.actors.view import Change, TranscriptView
@@ -50,6 +52,8 @@ class ConsoleOptions:
     quiet: bool = False
     progress: bool = False
     headings: bool = False
+    shown: Path | None = None
+    """File that tells what a console before this one has shown."""
 
 
 class Console:
@@ -115,6 +119,7 @@ class Console:
             self._asked = time.monotonic()
             self._hub.send(SnapshotRequest())
         self._renderer.on_change(self._view, changes)
+        self._view.forget_ended(in_order=True)
 
     def _say_hello(self) -> None:
         """From now on nothing is missed: jobs of a pipeline that has its own console may start."""
@@ -148,6 +153,7 @@ def follow(connection: Connection, options: ConsoleOptions, signals: Mapping[str
         options: how to show it.
         signals: names of the signals that end the showing, with the exit code each stands for.
     """
+    shown = Shown(options.shown)
     renderer = make_renderer(
         sys.stdout,
         sys.stderr,
@@ -155,6 +161,7 @@ def follow(connection: Connection, options: ConsoleOptions, signals: Mapping[str
         quiet=options.quiet,
         progress=options.progress,
         headings=options.headings,
+        shown=shown,
     )
     with zmq.Context() as context:
         try:
@@ -168,6 +175,8 @@ def follow(connection: Connection, options: ConsoleOptions, signals: Mapping[str
         except (SusurrusError, WireError) as error:
             renderer.error(str(error))
             return exits.PIPELINE
+        finally:
+            shown.close()
 
 
 def _stop(console: Console, code: int, _signum: int, _frame: FrameType | None) -> None:
@@ -183,7 +192,8 @@ def add_console_options(parser: argparse.ArgumentParser) -> None:
 
 def console_options(arguments: argparse.Namespace, *, headings: bool = False) -> ConsoleOptions:
     """What the options of `add_console_options` and `-v` mean."""
-    return ConsoleOptions(arguments.json, arguments.quiet, bool(arguments.verbose), headings)
+    shown = getattr(arguments, "shown", None)
+    return ConsoleOptions(arguments.json, arguments.quiet, bool(arguments.verbose), headings, shown)
 
 
 def main() -> None:
@@ -195,6 +205,8 @@ def main() -> None:
     parser = actor_parser("console")
     add_console_options(parser)
     parser.add_argument("--headings", action="store_true", help="show the name of each recording")
+    help_text = "keep what was shown here, and go on behind it"
+    parser.add_argument("--shown", type=Path, metavar="FILE", help=help_text)
     arguments = parser.parse_args()
     configure_logs(arguments, "console")
     if arguments.lifeline:

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any, Protocol, TextIO
 
+from susurrus.actors.shown import Shown
 from susurrus.actors.terminal import Output, neutralise
 from susurrus.actors.view import Change, CommittedText, JobView, TranscriptView
 from susurrus.protocol.messages import Cancelled, Done, Failed, Message, Stopped
@@ -47,6 +48,7 @@ def make_renderer(
     quiet: bool = False,
     progress: bool = False,
     headings: bool = False,
+    shown: Shown | None = None,
 ) -> Renderer:
     """The renderer that fits the streams and the user's wishes.
 
@@ -57,15 +59,16 @@ def make_renderer(
         quiet: the text alone, and errors.
         progress: progress and timings also when stdout is not a terminal.
         headings: several files are coming, so a terminal shows each one's name.
+        shown: what a console before this one has shown; events as JSON are told again.
     """
     out, err = Output(stdout), Output(stderr, required=False)
     if as_json:
         return JsonRenderer(out, err)
     if quiet or not out.isatty() or os.environ.get("TERM") in ("dumb", "unknown"):
-        return PlainRenderer(out, err, warnings=not quiet, progress=progress and not quiet)
+        return PlainRenderer(out, err, warnings=not quiet, progress=progress and not quiet, shown=shown)
     from susurrus.actors.screen import TerminalRenderer  # noqa: PLC0415 - imports rich: 70 ms, for terminals only
 
-    return TerminalRenderer.on_streams(out, err, headings=headings)
+    return TerminalRenderer.on_streams(out, err, headings=headings, shown=shown)
 
 
 # --- transcripts, one after another -------------------------------------------------------------------------
@@ -74,7 +77,10 @@ def make_renderer(
 class Transcripts(ABC):
     """Takes the jobs of a view one after another, in the view's order, though their events may overlap."""
 
-    def __init__(self, *, headings: bool = False, warnings: bool = True, timings: bool = True) -> None:
+    def __init__(
+        self, *, headings: bool = False, warnings: bool = True, timings: bool = True, shown: Shown | None = None
+    ) -> None:
+        self._before = shown or Shown()
         self._headings = headings
         self._warnings = warnings
         self._timings = timings
@@ -85,7 +91,7 @@ class Transcripts(ABC):
 
     def on_change(self, view: TranscriptView, changes: Sequence[Change]) -> None:  # noqa: ARG002 - the view has it all
         """Show what is new of the job on display and, when it has ended, of the next ones."""
-        heading = self._headings or len(view.jobs) > 1
+        heading = self._headings or bool(self._shown) or len(view.jobs) > 1
         for job in view.jobs.values():
             if job.job not in self._shown and not self._follow(job, heading=heading):
                 break
@@ -109,16 +115,17 @@ class Transcripts(ABC):
     def _follow(self, job: JobView, *, heading: bool) -> bool:
         """Bring the display up to date with the job; tell whether the next one may follow."""
         if self._job is None:
-            if isinstance(job.end, Cancelled) and not job.segments:
-                self._shown.add(job.job)  # it never began
+            if self._before.has_ended(job.job) or (isinstance(job.end, Cancelled) and not job.segments):
+                self._shown.add(job.job)  # it was shown, or never began
                 return True
             if job.seq == 0:
                 return False
-            self._committed = CommittedText()
+            self._committed = CommittedText(self._before.characters(job.job))
             self._begin(job.name if heading else "")
         self._job = job
         if job.end is None:
             self._grow(job, self._committed.take(job))
+            self._before.note(job.job, max(0, self._committed.characters - self._unsettled()))
             return False
         self._finish(job)
         return True
@@ -127,6 +134,7 @@ class Transcripts(ABC):
         self._shown.add(job.job)
         self._job = None
         self._end(job, self._committed.take_rest(job))
+        self._before.note(job.job, self._committed.characters, ended=job.end is not None)
         for line in self._last_words(job):
             self._say(line)
         if isinstance(job.end, Failed):
@@ -153,6 +161,10 @@ class Transcripts(ABC):
     def _grow(self, job: JobView, text: str) -> None:
         """`text` was committed, perhaps nothing; the rest of the job may have changed."""
 
+    def _unsettled(self) -> int:
+        """Characters of committed text that a display keeps back."""
+        return 0
+
     @abstractmethod
     def _end(self, job: JobView, text: str) -> None:
         """`text` is the last of this transcript."""
@@ -165,7 +177,9 @@ class Transcripts(ABC):
 class PlainRenderer(Transcripts):
     """Committed text as it comes, a line end after every transcript, and nothing else on standard output."""
 
-    def __init__(self, out: Output, err: Output, *, warnings: bool = True, progress: bool = False) -> None:
+    def __init__(
+        self, out: Output, err: Output, *, warnings: bool = True, progress: bool = False, shown: Shown | None = None
+    ) -> None:
         """Nothing is written yet.
 
         Args:
@@ -173,8 +187,9 @@ class PlainRenderer(Transcripts):
             err: standard error.
             warnings: say what was wrong with an input that could be transcribed nevertheless.
             progress: one line for every committed window and the timings at the end.
+            shown: what a console before this one has shown.
         """
-        super().__init__(warnings=warnings, timings=progress)
+        super().__init__(warnings=warnings, timings=progress, shown=shown)
         self._out = out
         self._err = err
         self._progress = progress

@@ -20,6 +20,7 @@ from susurrus.actors.terminal import Output, cell_count, neutralise, wrap
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from susurrus.actors.shown import Shown
     from susurrus.actors.view import JobView
 
 FRAME_S = 0.04  # a hypothesis is painted 25 times a second at most: the cores are the decoder's
@@ -113,6 +114,7 @@ class TerminalRenderer(Transcripts):
         *,
         headings: bool = False,
         reflows: bool = True,
+        shown: Shown | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         """Nothing is written yet.
@@ -122,9 +124,10 @@ class TerminalRenderer(Transcripts):
             err: standard error, a terminal or not.
             headings: print the name above every transcript even before a second job is known.
             reflows: see LiveArea.
+            shown: what a console before this one has shown.
             now: clock in seconds.
         """
-        super().__init__(headings=headings)
+        super().__init__(headings=headings, shown=shown)
         self._area = LiveArea(out, reflows=reflows)
         self._err = err
         self._now = now
@@ -133,7 +136,9 @@ class TerminalRenderer(Transcripts):
         self._line = ""  # committed text whose row is not full yet
 
     @classmethod
-    def on_streams(cls, out: Output, err: Output, *, headings: bool = False) -> TerminalRenderer:
+    def on_streams(
+        cls, out: Output, err: Output, *, headings: bool = False, shown: Shown | None = None
+    ) -> TerminalRenderer:
         """A renderer for the process's own terminal."""
         # xterm cuts rows off where all others wrap them; it is not what draws the screen inside tmux.
         reflows = "XTERM_VERSION" not in os.environ or "TMUX" in os.environ
@@ -142,6 +147,7 @@ class TerminalRenderer(Transcripts):
             Console(file=cast("IO[str]", err)),
             headings=headings,
             reflows=reflows,
+            shown=shown,
         )
 
     def timeout(self) -> float | None:
@@ -162,6 +168,9 @@ class TerminalRenderer(Transcripts):
         self._waiting = not text and self._now() < self._painted + FRAME_S
         if not self._waiting:
             self._paint(job)
+
+    def _unsettled(self) -> int:
+        return len(self._line)
 
     def _end(self, job: JobView, text: str) -> None:  # noqa: ARG002 - the text is all
         rows = wrap(self._line + neutralise(text), self._area.width)

@@ -7,6 +7,7 @@ snapshot or the missing ones arrive, so that committed text is handed on once an
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 JobEvent = Started | Window | Partial | Segment | Done | Failed | Cancelled
 Change = JobEvent | Stopped | Snapshot
 
+MAX_FORGOTTEN = 4096  # ids of jobs that ended and were forgotten: a late snapshot does not bring them back
 MAX_HELD = 1024  # events per job that wait for a missing one; a snapshot brings back what is not held
 
 
@@ -120,9 +122,14 @@ class JobView:
 
 
 class CommittedText:
-    """Hands out the committed text of one job, every character once, in the order of the windows."""
+    """Hands out the committed text of one job, every character once, in the order of the windows.
 
-    def __init__(self) -> None:
+    Args:
+        skip: the first so many characters were handed out already, by another.
+    """
+
+    def __init__(self, skip: int = 0) -> None:
+        self._skip = skip
         self._window = 0
         self._given = ""
         self._begun = False
@@ -150,6 +157,11 @@ class CommittedText:
             return rest + self._give(job.end.text[len(self._given) :] if job.end.text.startswith(self._given) else "")
         return rest + self._give(self._partial.text[: self._partial.stable] if self._partial else "")
 
+    @property
+    def characters(self) -> int:
+        """How many were handed out."""
+        return len(self._given)
+
     def preview(self, partial: Partial) -> tuple[str, str]:
         """The hypothesis as it would go on from the text given so far: (what cannot change, what can)."""
         cut = 0 if self._begun or not partial.text.startswith(" ") else 1
@@ -159,12 +171,13 @@ class CommittedText:
         if text and not self._begun:
             self._begun = True
             text = text.removeprefix(" ")
+        known = max(0, self._skip - len(self._given))
         self._given += text
-        return text
+        return text[known:]
 
 
 class TranscriptView:
-    """All jobs of a pipeline, in the order in which they became known.
+    """All jobs of a pipeline, in the order in which they became known, until they are forgotten.
 
     Lives in one thread. No method raises: events that make no sense have no effect.
     """
@@ -174,6 +187,7 @@ class TranscriptView:
         self.stopped: Stopped | None = None
         """The pipeline's last word, once it is said."""
         self._live = False
+        self._forgotten: OrderedDict[bytes, None] = OrderedDict()
         self._held: dict[bytes, dict[int, JobEvent]] = {}
         self._behind: dict[bytes, int] = {}  # job -> the number that a beat says it has reached, while we have not
         self._missing: set[bytes] = set()  # of those with a gap: the ones the last snapshot did not know
@@ -210,14 +224,30 @@ class TranscriptView:
             A Snapshot of the jobs it brought news of, if there are any, then the events that took effect.
         """
         self._live = True
-        news = tuple(state for state in snapshot.jobs if state.seq > self._known(state.job))
-        for state in snapshot.jobs:
+        states = [state for state in snapshot.jobs if state.job not in self._forgotten]
+        news = tuple(state for state in states if state.seq > self._known(state.job))
+        for state in states:
             self._adopt(state)
         changes: list[Change] = [Snapshot(news)] if news else []
         for job in list(self._held):
             changes += self._replay(job)
         changes += self._forget_lost({state.job for state in snapshot.jobs})
         return changes
+
+    def forget_ended(self, *, in_order: bool = False) -> None:
+        """Let go of jobs that have ended, for memory's sake.
+
+        Args:
+            in_order: only those with no open job before them: who shows one job after another has shown these.
+        """
+        for job, view in list(self.jobs.items()):
+            if view.end is not None:
+                del self.jobs[job]
+                self._forgotten[job] = None
+            elif in_order:
+                break
+        while len(self._forgotten) > MAX_FORGOTTEN:
+            self._forgotten.popitem(last=False)
 
     def _known(self, job: bytes) -> int:
         return self.jobs[job].seq if job in self.jobs else 0
