@@ -15,6 +15,7 @@ if __name__ == "__main__" or os.path.basename(sys.argv[0]) in ("susurrus", "susu
 
 import argparse
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
@@ -25,18 +26,19 @@ try:
     from susurrus.actors.console import add_console_options, console_options, follow
     from susurrus.actors.inputs import add_input_options, find_inputs, names_inputs
     from susurrus.actors.logs import add_log_options, configure_logs, log_arguments
-    from susurrus.actors.options import add_decoding_options, decoding_options, fallback_note, normalised
+    from susurrus.actors.options import add_decoding_options, decoding_options, fallback_note, normalised, to_message
     from susurrus.actors.outputs import add_output_options, layout, output_files
-    from susurrus.actors.pipeline import Pipeline, job_options
+    from susurrus.actors.pipeline import Pipeline, PipelineSettings, job_options
+    from susurrus.actors.service import add_pipeline_options, find_pipeline, find_service, serve, use
     from susurrus.actors.supervisor import Command
-    from susurrus.actors.terminal import Output
+    from susurrus.actors.terminal import Output, OutputClosedError
     from susurrus.actors.version import VERSION
     from susurrus.models.errors import ModelError, OptionError, OutputError, SusurrusError
     from susurrus.models.inputs import Input
     from susurrus.models.options import DecodingOptions
     from susurrus.models.provision import ensure_model, terminal_progress
     from susurrus.models.provisioning.manifest import PRECISIONS
-    from susurrus.protocol import Connection, WireError, newest_live
+    from susurrus.protocol import Connection, WireError
 except ModuleNotFoundError as missing:
     sys.stderr.write(f"error: {missing.name} is not installed; in the checkout run: python -m pip install -e .\n")
     sys.exit(2)
@@ -44,7 +46,6 @@ except ModuleNotFoundError as missing:
 EXIT_BY_SIGNAL = {"SIGINT": exits.INTERRUPTED, "SIGTERM": exits.TERMINATED, "SIGHUP": exits.HUNG_UP}
 EXIT_BY_REASON = {"model": exits.MODEL, "output_closed": exits.OUTPUT_CLOSED}
 EXIT_BY_ERROR = {ModelError: exits.MODEL, OutputError: exits.OUTPUT}
-NEWEST = "newest"
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -53,17 +54,18 @@ def main(argv: list[str] | None = None) -> int:
     parser = _parser()
     # Intermixed: options may stand between the names of files.
     arguments = parser.parse_intermixed_args(normalised(sys.argv[1:] if argv is None else argv))
-    if arguments.attach is None and not names_inputs(arguments):
-        parser.error("nothing to do: name an audio file (--wav FILE, or just FILE), or follow a pipeline with --attach")
-    if arguments.attach is not None and names_inputs(arguments):
-        parser.error("--attach follows a pipeline that has its recordings: name none")
+    _refuse_nonsense(parser, arguments)
     configure_logs(arguments, "hub")
     try:
-        return _transcribe(arguments) if arguments.attach is None else _attach(arguments)
+        if arguments.attach is not None:
+            return _attach(arguments)
+        return _serve(arguments) if arguments.serve else _transcribe(arguments)
     except SusurrusError as error:
         return _complain(str(error), EXIT_BY_ERROR.get(type(error), exits.INPUT))
     except WireError as error:
         return _complain(str(error), exits.PIPELINE)
+    except OutputClosedError:
+        return exits.OUTPUT_CLOSED
     except KeyboardInterrupt:
         return _complain("interrupted", exits.INTERRUPTED)
 
@@ -71,7 +73,8 @@ def main(argv: list[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="run.py",
-        usage="%(prog)s [options] FILE_OR_FOLDER ...\n       %(prog)s --attach [CONNECTION]",
+        usage="%(prog)s [options] FILE_OR_FOLDER ...\n       %(prog)s --serve [options]\n"
+        "       %(prog)s --attach [CONNECTION]",
         description="Whisper speech-to-text on this machine, offline, with text that grows token by token. "
         "The text goes to stdout, everything else to stderr.",
         epilog="Options are openai-whisper's where the thing is the same; --word_timestamps True does as well. "
@@ -86,22 +89,31 @@ def _parser() -> argparse.ArgumentParser:
     model.add_argument("--model", default="base", help="name (base, tiny.en) or folder of a model (default: base)")
     help_text = "of the model's arithmetic (default: int8)"
     model.add_argument("--precision", choices=PRECISIONS, default="int8", help=help_text)
+    help_text = "what of ONNX Runtime runs the model, such as cuda or openvino (default: cpu)"
+    model.add_argument("--provider", default="cpu", metavar="NAME", help=help_text)
     help_text = "of each model session; 0 means the CPUs this process may use (default: 0)"
     model.add_argument("--threads", type=int, default=0, metavar="N", help=help_text)
-    help_text = "show the text of a running pipeline: the newest one, or that of a connection file"
-    parser.add_argument("--attach", nargs="?", const=NEWEST, metavar="CONNECTION", help=help_text)
+    add_pipeline_options(parser)
     add_console_options(parser)
     add_log_options(parser)
     parser.add_argument("--version", action="version", version=f"susurrus {VERSION}")
     return parser
 
 
+def _refuse_nonsense(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
+    """End with a line when nothing is to be done, or two things at once."""
+    modes = [name for name in ("attach", "serve") if getattr(arguments, name) not in (None, False)]
+    if len(modes) > 1:
+        parser.error(f"--{modes[0]} and --{modes[1]} are two things: choose one")
+    if modes and names_inputs(arguments):
+        parser.error(f"--{modes[0]} transcribes nothing by itself: name no recordings")
+    if not modes and not names_inputs(arguments):
+        parser.error("nothing to do: name an audio file (--wav FILE, or just FILE), or follow a pipeline with --attach")
+
+
 def _attach(arguments: argparse.Namespace) -> int:
     """Follow a pipeline that runs elsewhere, in this process."""
-    connection = newest_live() if arguments.attach == NEWEST else Connection.read(Path(arguments.attach))
-    if connection is None or not connection.is_live:
-        return _complain("no pipeline is running: start one with --wav", exits.PIPELINE)
-    return follow(connection, console_options(arguments), EXIT_BY_SIGNAL)
+    return follow(find_pipeline(arguments.attach), console_options(arguments), EXIT_BY_SIGNAL)
 
 
 def _transcribe(arguments: argparse.Namespace) -> int:
@@ -116,16 +128,60 @@ def _transcribe(arguments: argparse.Namespace) -> int:
         for note in filter(None, (lines.note, fallback_note(options))):
             _say(f"warning: {note}")
     codes = [_complain(complaint, exits.INPUT) for complaint in inputs.complaints]
-    batch = Batch(outputs)
+    batch = Batch(outputs, deadline_s=arguments.deadline, resumes=arguments.resume)
     todo = batch.skip_existing(inputs.found) if arguments.skip_existing else inputs.found
     if todo:
-        codes.append(_run(arguments, options, todo, batch))
+        service = find_service(arguments)
+        run = partial(_use, service) if service is not None else _run
+        codes.append(run(arguments, options, todo, batch))
     for complaint in batch.complaints:
         _say(f"error: {complaint}")
     if len(batch.rows) > 1 and _is_talkative(arguments):
         for line in table(batch.rows):
             _say(line)
     return exits.worst(codes)
+
+
+def _use(
+    service: Connection, arguments: argparse.Namespace, wanted: DecodingOptions, inputs: Sequence[Input], batch: Batch
+) -> int:
+    """Exit code of the batch, done by a pipeline that runs already."""
+    signals = Signals()
+    # What the model of a pipeline elsewhere does not have, it says itself.
+    options = job_options(Path(service.settings.model), wanted) if service.is_local else to_message(wanted)
+    try:
+        code = use(service, options, inputs, batch, console_options(arguments, headings=len(inputs) > 1))
+        batch.remove_journals()
+    except PipelineError as error:
+        return _complain(str(error), exits.PIPELINE)
+    except KeyboardInterrupt:
+        return _complain("interrupted", signals.exit_code)
+    return code
+
+
+def _serve(arguments: argparse.Namespace) -> int:
+    """Exit code of a pipeline that stays until a signal ends it."""
+    with terminal_progress() as progress:
+        directory = ensure_model(arguments.model, precisions=(arguments.precision,), progress=progress, verify=False)
+    pipeline = Pipeline(directory, **_settings(arguments), resident=True)
+    signals = Signals(pipeline)
+    try:
+        serve(pipeline, _say)
+    except PipelineError as error:
+        return signals.exit_code or _complain(str(error), EXIT_BY_REASON.get(error.code, exits.PIPELINE))
+    except KeyboardInterrupt:
+        return _complain("interrupted", signals.exit_code)
+    return signals.exit_code
+
+
+def _settings(arguments: argparse.Namespace) -> PipelineSettings:
+    """What every pipeline of ours is started with."""
+    return {
+        "precision": arguments.precision,
+        "threads": arguments.threads,
+        "provider": arguments.provider,
+        "child_arguments": log_arguments(arguments),
+    }
 
 
 def _run(arguments: argparse.Namespace, wanted: DecodingOptions, inputs: Sequence[Input], batch: Batch) -> int:
@@ -135,17 +191,17 @@ def _run(arguments: argparse.Namespace, wanted: DecodingOptions, inputs: Sequenc
     options = job_options(directory, wanted)
     pipeline = Pipeline(
         directory,
-        precision=arguments.precision,
-        threads=arguments.threads,
+        **_settings(arguments),
         console=Command("console", tuple(_console_arguments(arguments, headings=len(inputs) > 1)), owns_terminal=True),
         audio_fd=_audio_fd() if any(source.is_stdin for source in inputs) else None,
-        child_arguments=log_arguments(arguments),
     )
     signals = Signals(pipeline)
     try:
         with pipeline, pipeline.client() as client:
             code = batch.run(client, options, inputs)
         code = _exit_code_of_console(pipeline.console_failure()) or code
+        if code in (exits.OK, exits.DAMAGED, exits.INPUT):
+            batch.remove_journals()
     except PipelineError as error:
         code = EXIT_BY_REASON.get(error.code, exits.PIPELINE)
         if pipeline.console_failure() not in (exits.PIPELINE, exits.OUTPUT_CLOSED):  # else it has said why
@@ -163,10 +219,10 @@ def _exit_code_of_console(code: int) -> int:
 class Signals:
     """The first signal ends the pipeline in order, the second its children at once, the third everything.
 
-    Runs on the main thread.
+    Without a pipeline of ours the first unwinds what is done. Runs on the main thread.
     """
 
-    def __init__(self, pipeline: Pipeline) -> None:
+    def __init__(self, pipeline: Pipeline | None = None) -> None:
         self.exit_code = 0
         """Non-zero once a signal came."""
         self._pipeline = pipeline
@@ -180,10 +236,10 @@ class Signals:
         self.exit_code = EXIT_BY_SIGNAL[signal.Signals(signum).name]
         if self._count > 2:
             os._exit(self.exit_code)
-        if self._count == 2:
+        if self._count == 2 and self._pipeline is not None:
             self._pipeline.kill()
-        elif not self._pipeline.interrupt():
-            raise KeyboardInterrupt  # it is only being started: unwind
+        elif self._pipeline is None or not self._pipeline.interrupt():
+            raise KeyboardInterrupt  # it is only being started, or another's: unwind
 
 
 def _console_arguments(arguments: argparse.Namespace, *, headings: bool) -> list[str]:

@@ -5,14 +5,18 @@ Runs on the thread that owns the client. What it holds is bounded by the jobs in
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol
 
 from susurrus.actors import exits
+from susurrus.actors.journal_file import default_path
 from susurrus.actors.outputs import OutputFiles
 from susurrus.actors.render import clock
 from susurrus.actors.terminal import cell_count, neutralise
@@ -33,7 +37,16 @@ log = logging.getLogger(__name__)
 class Jobs(Protocol):
     """What a batch needs of a client."""
 
-    def submit(self, source: str, *, name: str = "", options: TranscribeOptions | None = None) -> bytes:
+    def submit(
+        self,
+        source: str,
+        *,
+        name: str = "",
+        options: TranscribeOptions | None = None,
+        group: str = "",
+        deadline_s: float | None = None,
+        journal: str = "",
+    ) -> bytes:
         """Ask for a transcription; return the job's id."""
 
     def receive(self, timeout: float | None = None) -> JobEvent | None:
@@ -60,6 +73,7 @@ class _Open:
     """A job in work."""
 
     source: Input
+    journal: str
     segments: list[Segment] = field(default_factory=list)
     started: float = 0.0
 
@@ -67,21 +81,41 @@ class _Open:
 class Batch:
     """Transcribes inputs; a bad one does not keep the others from being transcribed."""
 
-    def __init__(self, outputs: OutputFiles | None = None, *, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        outputs: OutputFiles | None = None,
+        *,
+        deadline_s: float | None = None,
+        resumes: bool = False,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
         """Nothing is submitted yet.
 
         Args:
             outputs: where results are written; None: nowhere, whoever follows the pipeline shows them.
+            deadline_s: of each input, from when the pipeline has accepted it; None for none.
+            resumes: keep a journal of each input, and go on from the one of an interrupted run.
             now: a clock, in seconds.
         """
         self.rows: list[Row] = []
         """Of the inputs that are finished, in the order of their ends."""
         self.complaints: list[str] = []
         """A line for each file that could not be written. They wait here: meanwhile the terminal is the console's."""
+        self.journals: list[Path] = []
+        """Of the inputs that are done: to be removed once their text is safe."""
         self._outputs = outputs
+        self._deadline_s = deadline_s
+        self._resumes = resumes
+        self._group = secrets.token_hex(8)  # its inputs are done in order, however many others use the pipeline
         self._now = now
         self._open: dict[bytes, _Open] = {}
         self._last_end = now()
+
+    def remove_journals(self) -> None:
+        """Of the inputs that are done: their text is where the user wants it."""
+        for path in self.journals:
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
 
     def skip_existing(self, inputs: Sequence[Input]) -> list[Input]:
         """The inputs that have not all their files yet; the others are finished."""
@@ -105,8 +139,16 @@ class Batch:
         while waiting or self._open:
             while waiting and len(self._open) < SUBMITTED_AHEAD:
                 source = waiting.popleft()
-                job = jobs.submit(source.source, name=source.path, options=options)
-                self._open[job] = _Open(source)
+                journal = str(default_path(source.source)) if self._resumes and not source.is_stdin else ""
+                job = jobs.submit(
+                    source.source,
+                    name=source.path,
+                    options=options,
+                    group=self._group,
+                    deadline_s=self._deadline_s,
+                    journal=journal,
+                )
+                self._open[job] = _Open(source, journal)
             event = jobs.receive()
             if isinstance(event, TerminalEvent):
                 codes.append(self._finish(event))
@@ -137,6 +179,8 @@ class Batch:
         except OutputError as error:
             self.complaints.append(str(error))
             code, result = exits.OUTPUT, "not written"
+        else:
+            self.journals += [Path(work.journal)] if work.journal else []
         language = f"{event.language} {event.language_probability:.0%}" if event.language else ""
         self.rows.append(Row(work.source.path, result, event.duration, seconds, language))
         return code

@@ -33,7 +33,7 @@ class Script:
         self._events: deque[JobEvent] = deque()
         self._open = 0
 
-    def submit(self, source: str, *, name: str = "", options: TranscribeOptions | None = None) -> bytes:
+    def submit(self, source: str, *, name: str = "", options: TranscribeOptions | None = None, **_how: object) -> bytes:
         """Take the next script."""
         job = new_id()
         self.submitted.append((source, name, options))
