@@ -12,6 +12,9 @@ import zmq
 
 from susurrus.protocol import BadFrames, ProtocolError
 
+MAX_AT_ONCE = 1000
+"""Messages taken in one after another: as many as a line's queue holds."""
+
 Context = zmq.Context[Any]
 
 T_co = TypeVar("T_co", covariant=True)
@@ -29,12 +32,14 @@ def receive_all(
 ) -> Iterator[T_co]:
     """What has come in, until nothing is left; a bad frame is counted and logged, and the port goes on.
 
+    A peer that sends without end does not keep the thread from its other work: after MAX_AT_ONCE it is for the next turn.
+
     Args:
         port: to read.
         bad_frames: counts and logs.
         answer: told of each bad frame, if somebody should be.
     """
-    while True:
+    for _ in range(MAX_AT_ONCE):
         try:
             received = port.receive()
         except ProtocolError as error:

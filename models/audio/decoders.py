@@ -2,8 +2,8 @@
 
 Both are imported when they are needed: a plain WAV needs neither, and PyAV takes 80 ms to import.
 
-MP3 goes to FFmpeg, although libsndfile reads it: its libmpg123 writes notes about damaged, and some sound,
-files straight onto stderr, and tells nobody where a file broke.
+MP3 and compressed WAV (which may hold MP3) go to FFmpeg, although libsndfile reads them: its libmpg123 writes notes
+about damaged, and some sound, files straight onto stderr, and tells nobody where a file broke.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ _UNKNOWN_FRAMES = 1 << 62  # libsndfile says 2^63 - 1 where it does not know
 # What a header may promise too much without a file being cut off, in seconds.
 _MISSING_SECONDS = 0.5  # FFmpeg's may count the codec's own delay (AAC at 8 kHz: 0.4 s)
 _MISSING_EXACT = 0.05  # libsndfile's
+_MISSING_SHARE = 0.05  # of a compressed WAV: without a `fact` chunk its length is a guess from the bytes per second
 _AV_BUFFER = 8192  # bytes FFmpeg asks for at once: on a pipe it waits for them
 # Containers whose duration is written down, not guessed from the bit rate.
-_EXACT_CONTAINERS = frozenset({"mov", "matroska", "ogg", "flac", "aiff", "mp3"})
+_EXACT_CONTAINERS = frozenset({"mov", "matroska", "ogg", "flac", "aiff", "mp3", "wav"})
 
 
 def is_mpeg(head: bytes) -> bool:
@@ -165,7 +166,10 @@ def _arrays(frames: Iterator[Any], rate: int) -> Iterator[NDArray[np.floating]]:
     for frame in frames:
         if frame.sample_rate != rate:
             raise Broken(f"the sampling rate changes from {rate} to {frame.sample_rate} Hz")
-        array = frame.to_ndarray()
+        try:
+            array = frame.to_ndarray()
+        except ValueError as error:  # 64-bit integers, which numpy has and PyAV does not map
+            raise Broken(f"samples of type {frame.format.name} are not read") from error
         yield to_float(array.T if frame.format.is_planar else array.reshape(-1, frame.layout.nb_channels))
 
 
@@ -198,7 +202,8 @@ def _pyav_blocks(
     if broken:
         raise broken
     if duration is not None and name in _EXACT_CONTAINERS:
-        _check_complete(done / rate, duration, _MISSING_SECONDS)
+        share = _MISSING_SHARE if name == "wav" else 0.0
+        _check_complete(done / rate, duration, max(_MISSING_SECONDS, share * duration))
 
 
 def _check_complete(seconds: float, claimed: float, tolerance: float) -> None:

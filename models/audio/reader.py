@@ -1,7 +1,7 @@
 """Audio of any format, rate and number of channels as blocks of mono samples, in memory that does not grow.
 
-Plain WAV is read by `audio_wav`, FLAC, OGG, AIFF and other files by libsndfile, the rest (MP3, MP4, WebM,
-and everything else that comes through a pipe) by FFmpeg; see `audio_decoders`. Where the rate differs,
+Plain WAV is read by `wav`, FLAC, OGG, AIFF and other files by libsndfile, the rest (MP3, compressed WAV, MP4,
+WebM, and everything else that comes through a pipe) by FFmpeg; see `decoders`. Where the rate differs,
 libsoxr resamples.
 """
 
@@ -128,7 +128,7 @@ class AudioReader:
             except Undecodable as error:
                 if error.final:
                     raise AudioError(f"{self.name}: {error}") from error
-        if self._stream.seekable() and not is_mpeg(head):
+        elif self._stream.seekable() and not is_mpeg(head):
             try:
                 return open_soundfile(self._stream)
             except Undecodable:

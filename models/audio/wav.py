@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 _PCM, _FLOAT, _ALAW, _MULAW, _EXTENSIBLE = 1, 3, 6, 7, 0xFFFE
 _GUID_TAIL = bytes.fromhex("000000001000800000aa00389b71")  # of every extensible format that has a plain tag
 _UNKNOWN_SIZE = 0x7FFFF000  # sox writes this into a pipe, other encoders 0x7FFFFFFF or 0xFFFFFFFF
-_MOST_HEADER = 1 << 20  # bytes kept to be put back when another decoder has to try
+_MOST_HEADER = 1 << 20  # bytes kept to be put back when another decoder has to try, and cannot seek
+_MOST_CHUNKS = 10_000  # before the samples; a gigabyte of zeros would be 134 million empty ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +63,13 @@ def open_wav(stream: ByteStream) -> Decoded:
         Undecodable: The header is damaged (`final`), or names a compression that is not read here; then the
             stream stands where it stood.
     """
+    start = stream.tell() if stream.seekable() else None
     head = bytearray(stream.read_exactly(12))
     long_size, wav_format = None, None
-    while len(chunk := stream.read_exactly(8)) == 8:
-        head += chunk
+    for _ in range(_MOST_CHUNKS):
+        chunk = stream.read_exactly(8)
+        if len(chunk) < 8:
+            break
         name, size = chunk[:4], struct.unpack("<I", chunk[4:])[0]
         if name == b"data":
             if wav_format is None:
@@ -73,15 +77,35 @@ def open_wav(stream: ByteStream) -> Decoded:
             return _samples(stream, wav_format, long_size if size == 0xFFFFFFFF and long_size else size)
         body = stream.read_exactly(min(size + size % 2, _MOST_HEADER))
         _skip(stream, size + size % 2 - len(body))
-        head += body
+        if len(head) <= _MOST_HEADER:
+            head += chunk + body
         if name == b"ds64" and len(body) >= 16:
             long_size = struct.unpack("<8xQ", body[:16])[0]
         elif name == b"fmt ":
-            wav_format = _parse_format(body)
-            if wav_format is None:
-                stream.push_back(bytes(head))
-                raise Undecodable("a compressed WAV")
+            try:
+                wav_format = _parse_format(body)
+            except Undecodable as error:
+                if not error.final:
+                    _go_back(stream, start, bytes(head))
+                raise
     raise Undecodable("a WAV header without audio data after it: the file is cut off or damaged", final=True)
+
+
+def _go_back(stream: ByteStream, start: int | None, head: bytes) -> None:
+    """Lets another decoder read the file from where it starts.
+
+    Args:
+        stream: Stands somewhere behind the header.
+        start: Position of the header, None in a pipe.
+        head: All of the header, unless that was too large to be kept.
+    """
+    if start is not None:
+        stream.seek(start)
+    elif len(head) <= _MOST_HEADER:
+        stream.push_back(head)
+    else:
+        reason = f"a compressed WAV whose header has more than {_MOST_HEADER >> 20} MiB: name the file, do not pipe it"
+        raise Undecodable(reason, final=True)
 
 
 def _skip(stream: ByteStream, size: int) -> None:
@@ -89,8 +113,12 @@ def _skip(stream: ByteStream, size: int) -> None:
         size -= len(data)
 
 
-def _parse_format(body: bytes) -> WavFormat | None:
-    """The format, None where it needs another decoder."""
+def _parse_format(body: bytes) -> WavFormat:
+    """The format.
+
+    Raises:
+        Undecodable: The header is damaged (`final`), or the samples need another decoder.
+    """
     if len(body) < 16:
         raise Undecodable("its WAV header is cut off or damaged", final=True)
     tag, channels, rate, _, align, bits = struct.unpack("<HHIIHH", body[:16])
@@ -102,7 +130,7 @@ def _parse_format(body: bytes) -> WavFormat | None:
     width = align // channels
     decode = _DECODERS.get((tag, width))
     if decode is None or align % channels or bits > 8 * width:
-        return None
+        raise Undecodable("a compressed WAV")
     return WavFormat(rate, channels, width, decode)
 
 

@@ -1,0 +1,77 @@
+"""What the fault tests share: a tiny model in real processes, and what every one of them must leave behind: nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+import soundfile
+
+from susurrus.actors import Pipeline
+from susurrus.actors.view import JobEvent
+from susurrus.actors.watch import Limits
+from susurrus.models import Whisper
+from susurrus.protocol import Done, Segment, TerminalEvent
+from tests.actors.fakes import PLAIN, RATE, sounds, with_plain, write_tiny_model
+from tests.faults.scripted import Fault, interpreter
+
+QUICK = Limits(ping_s=0.25, first_pause_s=0.01, longest_pause_s=0.05)
+SECONDS = 6.0  # of sound: about eight windows
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model directory with random weights and windows of 1 s."""
+    return write_tiny_model(tmp_path_factory.mktemp("faults"))
+
+
+@pytest.fixture(scope="session")
+def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Some seconds of sound."""
+    path = tmp_path_factory.mktemp("audio") / "clip.wav"
+    soundfile.write(path, sounds(SECONDS), RATE, subtype="FLOAT")
+    return path
+
+
+@pytest.fixture(scope="session")
+def undisturbed(tiny: Path, clip: Path) -> str:
+    """The clip's text, by the same model in one process."""
+    return Whisper.load(tiny).transcribe(clip, **PLAIN).text
+
+
+Start = Callable[..., Pipeline]
+
+
+@pytest.fixture
+def start(tiny: Path, tmp_path: Path) -> Iterator[Start]:
+    """Starts pipelines whose actors go wrong as planned."""
+    with ExitStack() as pipelines:
+
+        def make(*faults: Fault, limits: Limits = QUICK) -> Pipeline:
+            python = interpreter(tmp_path / "faults", faults)
+            return pipelines.enter_context(Pipeline(tiny, python=python, limits=limits, threads=1))
+
+        yield make
+
+
+def transcribe(pipeline: Pipeline, clip: Path, prompt: str = "") -> list[JobEvent]:
+    """All events of the clip, held to the protocol: numbers without a gap, one end, windows committed once, in order."""
+    events = list(pipeline.transcribe(clip, **with_plain({"prompt": prompt})))
+    assert [event.seq for event in events] == list(range(1, len(events) + 1))
+    assert [isinstance(event, TerminalEvent) for event in events] == [False] * (len(events) - 1) + [True]
+    windows = [event.window for event in events if isinstance(event, Segment)]
+    assert windows == list(range(len(windows)))
+    return events
+
+
+def text_of(events: list[JobEvent]) -> str:
+    """The text of a job that is done."""
+    assert isinstance(events[-1], Done), events[-1]
+    return events[-1].text
+
+
+def attempts_of(events: list[JobEvent]) -> set[int]:
+    """The attempts that its windows were committed in."""
+    return {event.attempt for event in events if isinstance(event, Segment)}

@@ -1,0 +1,185 @@
+"""An interpreter for a pipeline's children that goes wrong where a test wants it to: `Pipeline(python=…)`.
+
+The children are the real actors in real processes. What is planted is one thing: at a named point of its work an actor
+kills, stops, hangs or breaks itself. Points are counted, so a test says "after the fifth token of the second window".
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import signal
+import stat
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+VARIABLE = "SUSURRUS_TEST_FAULTS"
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What goes wrong, and where."""
+
+    actor: str
+    point: str
+    """`import` (nothing is said yet), `load`, `begin` (of a window), `token`, `result` (it is out, not acknowledged)."""
+    deed: str = "kill"
+    """`kill`, `stop`, `hang`, `abort`, `memory`, `raise`."""
+    window: int | None = None
+    """Only in this window."""
+    nth: int = 1
+    """At the so manieth time that the point is come to in this window."""
+    times: int = 1
+    """In so many lives of the actor."""
+    prompt: str = ""
+    """Only in jobs with this prompt (encoder and decoder)."""
+
+
+def interpreter(folder: Path, faults: Iterable[Fault]) -> str:
+    """Write a command that starts actors with these faults; `times` is counted in the folder."""
+    folder.mkdir(exist_ok=True)
+    plan = folder / "faults.json"
+    plan.write_text(json.dumps([asdict(fault) for fault in faults]))
+    script = folder / "python"
+    lines = [
+        f"#!{sys.executable}",
+        "import sys",
+        f"sys.path.insert(0, {str(ROOT)!r})",
+        "from tests.faults import scripted",
+        f"scripted.main({str(plan)!r})",
+    ]
+    script.write_text("\n".join(lines) + "\n")
+    script.chmod(script.stat().st_mode | stat.S_IXUSR)
+    return str(script)
+
+
+# --- in the actor's process -------------------------------------------------------------------------------------
+
+
+def main(plan: str) -> None:
+    """Do as `python -P -m MODULE …` does, with the faults of the plan."""
+    position = sys.argv.index("-m")
+    module, arguments = sys.argv[position + 1], sys.argv[position + 2 :]
+    sys.argv = [module, *arguments]
+    actor = module.rpartition(".")[2]
+    faults = [Fault(**fault) for fault in json.loads(Path(plan).read_text()) if fault["actor"] == actor]
+    script = Script(faults, Path(plan).parent)
+    script.come_to("import")
+    if actor != "console":
+        script.plant()
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+class Script:
+    """Counts the points that an actor comes to, and does the deeds."""
+
+    def __init__(self, faults: list[Fault], folder: Path) -> None:
+        self._faults = faults
+        self._folder = folder
+        self._window: int | None = None
+        self._prompt = ""
+        self._counts: dict[tuple[str, int | None], int] = {}
+
+    def plant(self) -> None:  # noqa: C901 - a list of hooks
+        """Have the shell's desk tell of every point."""
+        from susurrus.actors import shell  # noqa: PLC0415 - after `import` faults
+        from susurrus.protocol import Features, HiddenStates, Partial, Segment, Window, Working  # noqa: PLC0415
+
+        script, desk = self, shell.Desk
+
+        def after(name: str, note: Callable[[Any, Any], None]) -> None:
+            real = getattr(desk, name)
+
+            def wrapped(self: Any, *arguments: Any) -> Any:
+                result = real(self, *arguments)
+                note(self, arguments[0])
+                return result
+
+            setattr(desk, name, wrapped)
+
+        def told(_desk: Any, message: Any) -> None:
+            if isinstance(message, Working):
+                script.begin(message.window)
+            elif isinstance(message, Partial):
+                script.come_to("token")
+            elif isinstance(message, Segment | Window):
+                script.come_to("result", _desk)
+
+        def forwarded(_desk: Any, message: Any) -> None:
+            if isinstance(message, Features | HiddenStates):
+                script.come_to("result", _desk)
+
+        after("tell", told)
+        after("forward", forwarded)
+        real_do = shell.Shell._do
+
+        def do(self: Any, work: Any, desk: Any) -> None:
+            script._prompt = work.options.prompt if hasattr(work, "options") else ""
+            real_do(self, work, desk)
+
+        shell.Shell._do = do  # type: ignore[method-assign]
+        real_compute = shell.Shell._compute
+
+        def compute(self: Any) -> None:
+            script.come_to("load")
+            real_compute(self)
+
+        shell.Shell._compute = compute  # type: ignore[method-assign]
+
+    def begin(self, window: int) -> None:
+        """Another window is worked on."""
+        self._window = window
+        self.come_to("begin")
+
+    def come_to(self, point: str, desk: Any = None) -> None:
+        """Count the point; do what the plan says for it."""
+        key = (point, self._window)
+        self._counts[key] = self._counts.get(key, 0) + 1
+        for number, fault in enumerate(self._faults):
+            at = fault.point == point and fault.nth == self._counts[key]
+            here = fault.window in (None, self._window)
+            mine = fault.prompt in ("", self._prompt)
+            if at and here and mine and self._is_due(number, fault):
+                if desk is not None:
+                    _flush(desk)
+                _do(fault.deed)
+
+    def _is_due(self, number: int, fault: Fault) -> bool:
+        """Whether it was done less often than planned; counts it as done."""
+        for life in range(fault.times):
+            try:
+                os.close(os.open(self._folder / f"{fault.actor}-{number}-{life}", os.O_CREAT | os.O_EXCL))
+            except FileExistsError:
+                continue
+            return True
+        return False
+
+
+def _flush(desk: Any) -> None:
+    """Wait until what was told is out of the process: what is queued dies with it."""
+    shell = desk._shell
+    while not shell._outgoing.empty() or shell._for_hub or shell._for_next:
+        time.sleep(0.001)  # the I/O thread is at it
+    time.sleep(0.05)  # and libzmq's own
+
+
+def _do(deed: str) -> None:
+    if deed == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif deed == "stop":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    elif deed == "hang":
+        threading.Event().wait()
+    elif deed == "abort":
+        os.abort()
+    elif deed == "memory":
+        raise MemoryError
+    else:
+        raise RuntimeError("planted")
