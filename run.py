@@ -14,7 +14,8 @@ if __name__ == "__main__" or os.path.basename(sys.argv[0]) in ("susurrus", "susu
     signal.signal(signal.SIGINT, lambda *_: os._exit(130))
 
 import argparse
-from collections.abc import Sequence
+import atexit
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -38,7 +39,7 @@ try:
     from susurrus.models.options import DecodingOptions
     from susurrus.models.provision import ensure_model, terminal_progress
     from susurrus.models.provisioning.manifest import PRECISIONS
-    from susurrus.protocol import Connection, WireError
+    from susurrus.protocol import Connection, Status, WireError
 except ModuleNotFoundError as missing:
     sys.stderr.write(f"error: {missing.name} is not installed; in the checkout run: python -m pip install -e .\n")
     sys.exit(2)
@@ -59,6 +60,8 @@ def main(argv: list[str] | None = None) -> int:
     try:
         if arguments.attach is not None:
             return _attach(arguments)
+        if arguments.status is not None:
+            return _status(arguments)
         return _serve(arguments) if arguments.serve else _transcribe(arguments)
     except SusurrusError as error:
         return _complain(str(error), EXIT_BY_ERROR.get(type(error), exits.INPUT))
@@ -74,7 +77,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="run.py",
         usage="%(prog)s [options] FILE_OR_FOLDER ...\n       %(prog)s --serve [options]\n"
-        "       %(prog)s --attach [CONNECTION]",
+        "       %(prog)s --attach [CONNECTION]\n       %(prog)s --status [CONNECTION]",
         description="Whisper speech-to-text on this machine, offline, with text that grows token by token. "
         "The text goes to stdout, everything else to stderr.",
         epilog="Options are openai-whisper's where the thing is the same; --word_timestamps True does as well. "
@@ -102,18 +105,41 @@ def _parser() -> argparse.ArgumentParser:
 
 def _refuse_nonsense(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
     """End with a line when nothing is to be done, or two things at once."""
-    modes = [name for name in ("attach", "serve") if getattr(arguments, name) not in (None, False)]
+    modes = [name for name in ("attach", "serve", "status") if getattr(arguments, name) not in (None, False)]
     if len(modes) > 1:
         parser.error(f"--{modes[0]} and --{modes[1]} are two things: choose one")
     if modes and names_inputs(arguments):
         parser.error(f"--{modes[0]} transcribes nothing by itself: name no recordings")
     if not modes and not names_inputs(arguments):
         parser.error("nothing to do: name an audio file (--wav FILE, or just FILE), or follow a pipeline with --attach")
+    if arguments.metrics is not None and (modes not in ([], ["serve"]) or arguments.connect or arguments.connection):
+        parser.error("--metrics is for who starts a pipeline: give it to --serve, or to a run that has its own")
 
 
 def _attach(arguments: argparse.Namespace) -> int:
     """Follow a pipeline that runs elsewhere, in this process."""
     return follow(find_pipeline(arguments.attach), console_options(arguments), EXIT_BY_SIGNAL)
+
+
+def _status(arguments: argparse.Namespace) -> int:
+    """Tell how a pipeline is that runs elsewhere."""
+    from susurrus.actors.status import show  # noqa: PLC0415 - most runs are not asked
+
+    try:
+        show(find_pipeline(arguments.status), as_json=arguments.json)
+    except PipelineError as error:
+        return _complain(str(error), exits.PIPELINE)
+    return exits.OK
+
+
+def _metrics(address: str) -> Callable[[Status], None]:
+    """Serve the numbers to Prometheus as long as this process lives; return what takes them."""
+    from susurrus.actors.metrics import Metrics  # noqa: PLC0415 - an extra, for those who ask
+
+    metrics = Metrics(address)
+    atexit.register(metrics.close)
+    _say(f"metrics: {metrics.url}")
+    return metrics.update
 
 
 def _transcribe(arguments: argparse.Namespace) -> int:
@@ -181,6 +207,7 @@ def _settings(arguments: argparse.Namespace) -> PipelineSettings:
         "threads": arguments.threads,
         "provider": arguments.provider,
         "child_arguments": log_arguments(arguments),
+        "on_status": None if arguments.metrics is None else _metrics(arguments.metrics),
     }
 
 

@@ -6,8 +6,8 @@ import time
 from collections import OrderedDict
 from pathlib import Path
 
+from susurrus.actors.behaviour import Behaviour, Desk, Loaded, Work
 from susurrus.actors.options import from_message
-from susurrus.actors.shell import Behaviour, Desk, Loaded, Work
 from susurrus.models.config import ModelConfig
 from susurrus.models.cues import shift_cues
 from susurrus.models.decoding import WindowDecoder
@@ -36,9 +36,8 @@ class DecoderBehaviour(Behaviour):
     def load(self) -> Loaded:
         """Load the sessions and the vocabulary."""
         config = ModelConfig.from_directory(self._directory)
-        self._decoder = WindowDecoder.load(
-            self._directory, precision=self._precision, threads=self._threads, provider=self._provider
-        )
+        load = WindowDecoder.load if self.trace is None else self.trace.load_decoder
+        self._decoder = load(self._directory, precision=self._precision, threads=self._threads, provider=self._provider)
         return Loaded(config.name, threads=self._threads)
 
     def handle(self, work: Work, desk: Desk) -> None:

@@ -18,9 +18,10 @@ from typing import Any, Self
 
 import zmq
 
+from susurrus.actors.behaviour import Behaviour
 from susurrus.actors.client import PipelineError
 from susurrus.actors.io import wait_for
-from susurrus.actors.shell import Behaviour, Shell
+from susurrus.actors.shell import Shell
 from susurrus.protocol import (
     ActorSettings,
     Committed,

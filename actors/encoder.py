@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from susurrus.actors.shell import Behaviour, Desk, Loaded, Work
+from susurrus.actors.behaviour import Behaviour, Desk, Loaded, Work
 from susurrus.models.config import ModelConfig
 from susurrus.models.layouts import load_encoder
 from susurrus.models.mel import pad_frames

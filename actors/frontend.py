@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
 
-from susurrus.actors.shell import Behaviour, Desk, Loaded, Work
+from susurrus.actors.behaviour import Behaviour, Desk, Loaded, Work
 from susurrus.models.audio import AudioReader
 from susurrus.models.config import ModelConfig
 from susurrus.models.frontend import Frontend, MelWindow

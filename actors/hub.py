@@ -13,17 +13,18 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
 
 import zmq
 
 from susurrus.actors.io import Context, Wakeup, receive_all, wait_for
 from susurrus.actors.journal_file import JournalError
+from susurrus.actors.journals import Journals, OpenJournal
 from susurrus.actors.ledger import JobReport, Ledger
 from susurrus.actors.line import STATIONS, Line, Station
+from susurrus.actors.recovery import CONSOLE, Crew, Recovery
 from susurrus.actors.version import VERSION
 from susurrus.actors.vitals import actor_statuses, usage
-from susurrus.actors.watch import Limits, Watch
+from susurrus.actors.watch import Limits
 from susurrus.models.errors import SusurrusError
 from susurrus.protocol import (
     Accepted,
@@ -37,7 +38,6 @@ from susurrus.protocol import (
     Error,
     Event,
     Failed,
-    Fence,
     Hello,
     HubPort,
     Identity,
@@ -64,33 +64,10 @@ from susurrus.protocol import (
     fit_snapshot,
 )
 
-if TYPE_CHECKING:
-    from susurrus.actors.journal import Journal
-
 BEAT_S = 1.0
 LAST_EVENTS_S = 0.5  # for the last events to leave; a subscriber that does not read costs no more
-CONSOLE = "console"
-STDIN = "-"
-
-PERMANENT = ("model", "option")  # codes of errors that another try would meet again
 
 log = logging.getLogger(__name__)
-
-
-class Crew(Protocol):
-    """Who has the processes: the supervisor. The hub's thread calls it."""
-
-    def restart(self, name: str) -> None:
-        """Start an actor again, that was started before and has ended. Raises OSError."""
-
-    def kill(self, name: str) -> None:
-        """End it at once; its end is told as any other."""
-
-    def last_words(self, name: str) -> str:
-        """The last lines of its log, in one; empty for none."""
-
-    def pids(self) -> dict[str, int]:
-        """Process ids of those that run, by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +94,7 @@ class Hub:
         *,
         waits_for_console: bool = False,
         limits: Limits | None = None,
-        open_journal: Callable[[Submit], Journal] | None = None,
+        open_journal: OpenJournal | None = None,
     ) -> None:
         """Bind the sockets.
 
@@ -137,21 +114,16 @@ class Hub:
         self.port = HubPort(context, transport, self.identity)
         self.publisher = Publisher(context, transport, self.identity)
         self.outcome = Outcome("", "")
-        self.crew: Crew | None = None
-        """Set before `run`; without one, a lost actor ends the pipeline."""
         self.limits = limits or Limits()
         self.on_status: Callable[[Status], None] | None = None
         """Set before `run` by who wants to know about once a second how the pipeline is; on the hub's thread."""
         self._on_ready = on_ready
         self._began = time.monotonic()
         self._model = ""
-        self._open_journal = open_journal
-        self._journals: dict[bytes, Journal] = {}
+        self._journals = Journals(open_journal)
         self._ledger = Ledger()
         self._line = Line(self.port.send, self.limits)
-        self._console = Watch(self.limits, time.monotonic())
-        self._has_lost = False  # work, that is to be done again when the line stands
-        self._restarts: dict[str, float] = {}  # actor -> monotonic time of its next start
+        self._recovery = Recovery(self._line, self._ledger, self.limits, end=self._end, fail=self._fail)
         self._orders: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._wakeup = Wakeup()
         self._bad_frames = BadFrames()
@@ -160,10 +132,13 @@ class Hub:
         self._lacks_console = waits_for_console
         self.console_pids: set[int] = set()
         """Processes of consoles that have said Hello: their subscriptions are live, the last event will reach them."""
-        self._console_away = False  # lost, and not back yet
-        self._leaving = False  # as soon as it is back
+        self._leaving = False  # as soon as the console, which was lost, is back
         self._beats = 0
         self._next_beat = self._last_turn = time.monotonic()
+
+    def use(self, crew: Crew) -> None:
+        """Take the crew that can replace lost actors; before `run`."""
+        self._recovery.crew = crew
 
     # --- any thread ---
 
@@ -203,7 +178,7 @@ class Hub:
         try:
             self._last_turn = time.monotonic()
             while self._running:
-                wait_for(poller, max(0.0, min([self._next_beat, *self._restarts.values()]) - self._now()))
+                wait_for(poller, max(0.0, min([self._next_beat, *self._recovery.restarts.values()]) - self._now()))
                 self._turn()
             self._farewell()
         finally:
@@ -214,9 +189,7 @@ class Hub:
         self.port.close(linger=LAST_EVENTS_S)
         self.publisher.close(linger=LAST_EVENTS_S)
         self._wakeup.close()
-        for journal in self._journals.values():
-            journal.close()
-        self._journals.clear()
+        self._journals.close_all()
 
     @staticmethod
     def _now() -> float:
@@ -232,8 +205,9 @@ class Hub:
         while not self._orders.empty():
             self._orders.get()()
         self._line.flush()
-        self._restart_due()
-        self._recover()
+        self._recovery.restart_due()
+        if self._recovery.reissue():
+            self._dispatch()
         self._ledger.statistics.running(is_any=self._ledger.is_busy, now=self._now())
         if self._now() >= self._next_beat:
             self._beat()
@@ -247,8 +221,7 @@ class Hub:
         """A hub that was stopped, or a machine that slept, has seen nothing: nobody is to blame for silence."""
         now = self._now()
         if now - self._last_turn > 2 * self._interval:
-            for station in self._line:
-                station.watch.slept(now)
+            self._recovery.slept(now)
         self._last_turn = now
 
     def _beat(self) -> None:
@@ -261,23 +234,17 @@ class Hub:
             self.on_status(self._status())
         for job in self._ledger.expired(now):
             self._fail(job, "deadline", "its deadline is over: give it more time, or a faster model")
-        if self.crew is None:
-            return
-        for station in self._line:
-            doubt = station.watch.suspicion(now)
-            if doubt and not station.doubt and station.name not in self._restarts:
-                log.warning("actor is killed", extra={"actor": station.name, "reason": doubt})
-                station.doubt = doubt
-                self.crew.kill(station.name)
+        self._recovery.look(now)
 
     def _status(self) -> Status:
         """How everything is at this moment."""
         ledger, statistics, now = self._ledger, self._ledger.statistics, self._now()
-        pids = {} if self.crew is None else self.crew.pids()
+        crew = self._recovery.crew
+        pids = {} if crew is None else crew.pids()
         actors = [ActorStatus("hub", os.getpid(), "ready", 0, 0, *usage(os.getpid()))]
-        actors += actor_statuses(self._line, pids, self._restarts, ledger.is_open)
+        actors += actor_statuses(self._line, pids, self._recovery.restarts, ledger.is_open)
         if CONSOLE in pids:
-            pid, restarts = pids[CONSOLE], self._console.restarts
+            pid, restarts = pids[CONSOLE], self._recovery.console.restarts
             actors.append(ActorStatus(CONSOLE, pid, "ready", restarts, 0, *usage(pid)))
         return Status(
             package=VERSION,
@@ -293,7 +260,7 @@ class Hub:
         )
 
     def _end(self, code: str, text: str) -> None:
-        if self._running and not code and self._console_away:
+        if self._running and not code and self._recovery.is_console_away:
             self._leaving = True  # what is not shown yet is shown when it is back
         elif self._running:
             self._running = False
@@ -325,28 +292,18 @@ class Hub:
     def _submit(self, peer: bytes, message: Submit) -> None:
         """A journal is opened first: what it holds is committed already."""
         answer: Accepted | Rejected
-        if message.journal and not self._ledger.knows(message.job):
+        if self._ledger.knows(message.job):
+            answer = Accepted(job=message.job)
+        else:
             try:
-                journal = self._journal(message)
+                answer = self._ledger.submit(message, self._now(), self._journals.open(message))
             except SusurrusError as error:
                 answer = Rejected(job=message.job, code="journal", text=str(error))
-            else:
-                answer = self._ledger.submit(message, self._now(), journal.committed)
-                if isinstance(answer, Accepted):
-                    self._journals[message.job] = journal
-                else:
-                    journal.close()
-        else:
-            answer = self._ledger.submit(message, self._now())
         if isinstance(answer, Rejected):
+            self._journals.close(message.job)
             self._ledger.statistics.rejected()
         self.port.send(peer, answer)
         self._dispatch()
-
-    def _journal(self, message: Submit) -> Journal:
-        if self._open_journal is None:
-            raise JournalError(f"{message.journal}: this pipeline keeps no journals")
-        return self._open_journal(message)
 
     def _answer_bad_frame(self, error: ProtocolError) -> None:
         """Who waits for an answer to what we do not understand gets one; so does who speaks another version."""
@@ -359,7 +316,7 @@ class Hub:
         """A station is taken once; a second actor of that name is told so."""
         if message.name == CONSOLE:
             self.console_pids.add(message.pid)
-            self._lacks_console = self._console_away = False
+            self._lacks_console = self._recovery.is_console_away = False
             self._dispatch()
             if self._leaving:
                 self._end("", "")
@@ -388,7 +345,7 @@ class Hub:
             case Working():
                 station.working = message
             case Error():
-                self._on_error(station, message)
+                self._recovery.on_error(station, message)
             case Started() | Window() | Partial() | Segment() | AudioEnd() | Failed():
                 self._on_report(message)
                 if isinstance(message, AudioEnd | Failed):
@@ -404,14 +361,6 @@ class Hub:
         self._dispatch()
         if self._line.is_ready:
             self._on_ready()
-
-    def _on_error(self, station: Station, message: Error) -> None:
-        """An actor cannot go on. What another try would meet again ends the pipeline."""
-        if self.crew is None or message.code in PERMANENT:
-            self._end(message.code, message.text)
-        else:
-            station.doubt = f"could not go on ({message.text})"
-            self.crew.kill(station.name)
 
     # --- jobs ---
 
@@ -434,6 +383,10 @@ class Hub:
             self._line.tell_all(Cancel(job=job))
             self._dispatch()
 
+    def _on_lost(self, name: str, how: str) -> None:
+        if self._running:
+            self._recovery.on_lost(name, how)
+
     def _allow_jobs(self) -> None:
         self._may_start = True
         self._dispatch()
@@ -441,7 +394,7 @@ class Hub:
     def _dispatch(self) -> None:
         """Give the frontend what it may read: the queue stays in the ledger."""
         frontend = self._line[STATIONS[0]]
-        if not self._may_start or self._lacks_console or self._has_lost or not frontend.ready:
+        if not self._may_start or self._lacks_console or self._recovery.has_lost_work or not frontend.ready:
             return
         while (work := self._ledger.next_to_read()) is not None:
             self._line.tell(frontend, work)
@@ -452,8 +405,8 @@ class Hub:
             if isinstance(event, Segment):
                 self._note_commit(event)
                 published = replace(event, memory="")
-            if isinstance(event, TerminalEvent) and event.job in self._journals:
-                self._journals.pop(event.job).close()  # whoever keeps the text removes it
+            if isinstance(event, TerminalEvent):
+                self._journals.close(event.job)
             try:
                 self.publisher.publish(published)
             except ProtocolError:  # never meant to happen, and no reason to take the other jobs down
@@ -462,83 +415,8 @@ class Hub:
     def _note_commit(self, segment: Segment) -> None:
         """A window is done for good: the frontend need not keep it, the journal has to."""
         self._line.tell(self._line[STATIONS[0]], Committed(job=segment.job, windows=segment.window + 1))
-        journal = self._journals.get(segment.job)
-        if journal is None or segment.window < len(journal.committed):
-            return
         try:
-            journal.append(segment)
+            self._journals.append(segment)
         except JournalError as error:
-            self._journals.pop(segment.job).close()
+            self._journals.close(segment.job)
             self._order(partial(self._fail, segment.job, "journal", str(error)))
-
-    # --- losses ---
-
-    def _on_lost(self, name: str, how: str) -> None:
-        """An actor's process is gone: have its work done again, by another."""
-        if not self._running:
-            return
-        now = self._now()
-        if name == CONSOLE:
-            self._console_away = True
-            self._restart(name, self._console, how)
-            return
-        station = self._line[name]
-        how = station.doubt or how
-        working = station.working
-        station.leave(now)
-        poisoned = working is not None and self._blame(name, working)
-        if name == STATIONS[0]:
-            text = "what the lost frontend had read of standard input is gone: give the audio as a file"
-            for job in self._ledger.running_from(STDIN):
-                self._fail(job, "audio", text)
-        self._give_up_work()
-        if poisoned:  # the cause is gone: neither the losses before count, nor this one
-            station.watch.forgive()
-        self._restart(name, station.watch, how)
-        if poisoned:
-            station.watch.forgive()
-
-    def _blame(self, name: str, working: Working) -> bool:
-        """The window that was in work may be what kills workers; then its job fails, and the others go on."""
-        if not self._ledger.blame(working.job, working.window, self.limits.killed_workers):
-            return False
-        text = f"window {working.window} ended its {name} {self.limits.killed_workers} times: leave that part out"
-        self._fail(working.job, "killer", text)
-        return True
-
-    def _give_up_work(self) -> None:
-        """Fence what is in work: all behind the last committed window of every job is given up."""
-        self._has_lost = True
-        for reissue in self._ledger.begin_attempt():
-            self._line.tell_all(Fence(job=reissue.job, attempt=reissue.attempt))
-
-    def _recover(self) -> None:
-        """Begin anew what was given up, once nothing can be sent to one that is gone any more."""
-        if self._has_lost and self._line.is_settled:
-            self._has_lost = False
-            for reissue in self._ledger.in_work():
-                self._line.tell(self._line[STATIONS[0]], reissue)
-            self._dispatch()
-
-    def _restart(self, name: str, watch: Watch, how: str) -> None:
-        words = self.crew.last_words(name) if self.crew is not None else ""
-        said = f"; it last said: {words}" if words else "; run again with -v to see its log"
-        pause = None if self.crew is None else watch.lost(self._now())
-        if pause is None:
-            often = f" {self.limits.restarts + 1} times within {self.limits.period_s:g} s" if self.crew else ""
-            self._end("actor_lost", f"the {name} {how}{often}{said}")
-            return
-        log.warning("actor lost", extra={"actor": name, "how": how, "restart_in_s": pause})
-        self._restarts[name] = self._now() + pause
-
-    def _restart_due(self) -> None:
-        for name, when in list(self._restarts.items()):
-            if self._now() < when or self.crew is None:
-                continue
-            del self._restarts[name]
-            if name in STATIONS:
-                self._line[name].watch.started(self._now())
-            try:
-                self.crew.restart(name)
-            except OSError as error:
-                self._end("actor_lost", f"the {name} cannot be started again ({error.strerror})")

@@ -18,7 +18,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Generator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -30,9 +30,10 @@ from numpy.typing import NDArray
 
 from susurrus.actors import exits
 from susurrus.actors.client import Client, PipelineError
-from susurrus.actors.hub import CONSOLE, STDIN, Hub
+from susurrus.actors.hub import Hub
 from susurrus.actors.line import STATIONS
 from susurrus.actors.options import to_message
+from susurrus.actors.recovery import CONSOLE, STDIN
 from susurrus.actors.supervisor import KILL, Command, Supervisor, describe_exit
 from susurrus.actors.view import JobEvent
 from susurrus.actors.watch import Limits
@@ -44,7 +45,7 @@ from susurrus.models.provision import ensure_model
 from susurrus.models.provisioning.manifest import verify
 from susurrus.models.threads import usable_cpus
 from susurrus.models.tokenizer import Tokenizer
-from susurrus.protocol import ActorSettings, Connection, RuntimeFolder, Submit, TranscribeOptions, Transport
+from susurrus.protocol import ActorSettings, Connection, RuntimeFolder, Status, Submit, TranscribeOptions, Transport
 
 if TYPE_CHECKING:
     from susurrus.actors.bridge import Departure
@@ -64,6 +65,7 @@ class PipelineSettings(TypedDict, total=False):
     child_arguments: Sequence[str]
     python: str
     limits: Limits | None
+    on_status: Callable[[Status], None] | None
 
 
 class Pipeline:
@@ -85,6 +87,7 @@ class Pipeline:
         python: str = sys.executable,
         limits: Limits | None = None,
         resident: bool = False,
+        on_status: Callable[[Status], None] | None = None,
     ) -> None:
         """Keep the settings; `start`, or entering the context, starts the processes.
 
@@ -99,8 +102,10 @@ class Pipeline:
             python: their interpreter; a frozen host names one.
             limits: what is put up with before an actor is killed and started again.
             resident: it stays for others: `run.py --connect` finds it.
+            on_status: told about once a second how the pipeline is, on the hub's thread: it must not wait for anything.
         """
         self._is_resident = resident
+        self._on_status = on_status
         self._model = model
         self._precision = precision
         self._threads = threads
@@ -152,7 +157,8 @@ class Pipeline:
             self.connection_file = self.connection.write()
             self._supervisor = Supervisor(self.connection_file, self._on_exit, python=self._python)
             resources.callback(self._supervisor.close)
-            self._hub.crew = self._supervisor
+            self._hub.use(self._supervisor)
+            self._hub.on_status = self._on_status
             for command in self._commands():
                 self._supervisor.start(command)
             # From here on a signal handler's `interrupt` finds something to stop, and need not raise.

@@ -14,8 +14,9 @@ from typing import NoReturn
 import zmq
 
 from susurrus.actors import exits, lifeline
+from susurrus.actors.behaviour import Behaviour
 from susurrus.actors.logs import add_log_options, configure_logs
-from susurrus.actors.shell import Behaviour, Shell
+from susurrus.actors.trace import add_trace_option, shell_type
 from susurrus.protocol import ActorSettings, Connection, WireError
 
 
@@ -35,6 +36,7 @@ def actor_parser(name: str) -> argparse.ArgumentParser:
     parser.add_argument("--connection", type=Path, required=True, metavar="FILE", help="of the pipeline to join")
     parser.add_argument("--lifeline", action="store_true", help="end when standard input does: the parent died")
     add_log_options(parser)
+    add_trace_option(parser)
     return parser
 
 
@@ -54,7 +56,7 @@ def main(
         lifeline.watch(sys.stdin.fileno())
     try:
         connection = Connection.read(arguments.connection)
-        shell = Shell(make(connection.settings, arguments), connection, zmq.Context())
+        shell = shell_type(arguments.trace)(make(connection.settings, arguments), connection, zmq.Context())
         signal.signal(signal.SIGTERM, lambda _signum, _frame: shell.stop())
         shell.run()
     except WireError as error:

@@ -31,6 +31,10 @@ def add_pipeline_options(parser: argparse.ArgumentParser) -> None:
     add("--connection", metavar="FILE", help=help_text)
     help_text = "show the text of a running pipeline: the newest one, or that of a connection file"
     add("--attach", nargs="?", const=NEWEST, metavar="CONNECTION", help=help_text)
+    help_text = "tell how a running pipeline is, and what it has done: the newest one, or that of a connection file"
+    add("--status", nargs="?", const=NEWEST, metavar="CONNECTION", help=help_text)
+    help_text = "serve the numbers of --status to Prometheus, at this port of the loopback; 0 picks one"
+    add("--metrics", metavar="PORT", help=help_text)
     add = parser.add_argument_group("long recordings").add_argument
     help_text = "go on where an interrupted run of the same recording broke off, and keep what that needs"
     add("--resume", action="store_true", help=help_text)

@@ -11,20 +11,16 @@ import os
 import queue
 import threading
 import time
-from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Generator
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
-from math import inf
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import zmq
 
+from susurrus.actors.behaviour import Behaviour, Desk, Loaded, Work, code_of, describe
 from susurrus.actors.credit import CreditGate, Stopping
 from susurrus.actors.io import Wakeup, receive_all, wait_for
+from susurrus.actors.progress import Fences, Progress
 from susurrus.actors.version import VERSION
-from susurrus.models.errors import AudioError, ModelError, OptionError, SusurrusError
 from susurrus.protocol import (
     BadFrames,
     Cancel,
@@ -52,7 +48,6 @@ from susurrus.protocol import (
     Stopped,
     Submit,
     Upstream,
-    Working,
 )
 
 if TYPE_CHECKING:
@@ -63,150 +58,12 @@ LAST_WORDS_S = 0.2  # for Stopped to leave; a hub that is gone costs no more
 WINDOWS_GRANTED = 2  # one being worked on, one waiting: the stage before never idles and never runs ahead
 HUB_CHECK_S = 2.0  # between two looks whether the hub's process lives: an actor that nobody's child is sees it so
 RETRY_S = 0.05  # until the next try, when the hub does not read and its line is full
-MAX_TEXT = 2000  # characters of an error's sentence: it has to fit into a message
-LAST_ATTEMPT = 2**62  # none comes near
-MAX_FENCES = 1024  # jobs remembered; the hub's ledger is the truth, this only saves work
 
 log = logging.getLogger(__name__)
 
 
 class Nudge:
     """In the queue of work: there is credit, or nothing at all, but `go_on` should be asked again."""
-
-
-Work = Submit | Reissue | Committed | Features | HiddenStates
-
-ERROR_CODES: dict[type[Exception], str] = {AudioError: "audio", OptionError: "option", ModelError: "model"}
-
-
-@dataclass(frozen=True, slots=True)
-class Loaded:
-    """What an actor says of itself when it is ready."""
-
-    model: str
-    sample_rate: int = 0
-    n_mels: int = 0
-    threads: int = 0
-
-
-class Behaviour(ABC):
-    """What one kind of actor does. Every method runs on the compute thread, one at a time."""
-
-    name: ClassVar[str]
-    has_inbox: ClassVar[bool]
-    """Whether it receives arrays from an actor upstream, and so grants it credit."""
-
-    @abstractmethod
-    def load(self) -> Loaded:
-        """Load the model. An exception ends the actor; the hub is told the reason."""
-
-    @abstractmethod
-    def handle(self, work: Work, desk: Desk) -> None:
-        """Do one piece of work. An exception fails the job it belongs to; the actor goes on with the next."""
-
-    def go_on(self, desk: Desk) -> bool:  # noqa: ARG002 - most have nothing
-        """Do one piece of work of its own, if there is one that can be done now; called whenever the inbox is empty.
-
-        Returns:
-            Whether to call again, without waiting for a message or for credit.
-        """
-        return False
-
-
-class Desk:
-    """What the compute thread sees of the world. The compute thread alone calls its methods."""
-
-    def __init__(self, shell: Shell) -> None:
-        self._shell = shell
-
-    def tell(self, message: Message) -> None:
-        """Send to the hub."""
-        self._shell.progress.note()
-        self._shell.post(message, to_hub=True)
-
-    def works_on(self, job: bytes, window: int, attempt: int) -> None:
-        """Tell the hub what this actor is about to work on: what is to blame if nothing more is heard of it."""
-        self.tell(Working(job=job, window=window, attempt=attempt))
-
-    def forward(self, message: Features | HiddenStates) -> None:
-        """Send downstream as soon as there is credit; nothing is sent of an attempt that is over by then.
-
-        Raises:
-            Stopping: the actor ends.
-        """
-        with self.waiting():
-            self._shell.gate.take()
-        if self._shell.fences.excludes(message.job, message.attempt):
-            self._shell.gate.grant(1)
-        else:
-            self._shell.post(message, to_hub=False)
-
-    @property
-    def has_credit(self) -> bool:
-        """Whether `forward` would not wait."""
-        return self._shell.gate.has_credit
-
-    def waiting(self) -> AbstractContextManager[None]:
-        """A stretch in which this thread waits for others (credit, a slow pipe), so that nobody takes it for stuck."""
-        return self._shell.progress.pause()
-
-    def fail(self, job: bytes, error: Exception) -> None:
-        """Tell the hub that a job failed."""
-        self.tell(Failed(job=job, code=_code_of(error), text=_describe(error)))
-
-    def is_given_up(self, job: bytes, attempt: int = 1) -> bool:
-        """Whether work on the job is wasted: it has ended, this attempt is over, or the actor ends."""
-        self._shell.progress.note()
-        return self._shell.stopping or self._shell.fences.excludes(job, attempt)
-
-    def is_over(self, job: bytes) -> bool:
-        """Whether the job has ended, so that no further attempt will come either."""
-        return self._shell.fences.excludes(job, LAST_ATTEMPT)
-
-
-class Progress:
-    """When the compute thread last got anywhere. It writes; the I/O thread reads."""
-
-    def __init__(self) -> None:
-        self._last: float | None = None  # monotonic seconds; None while there is nothing to do
-
-    def note(self) -> None:
-        """Something was done, or begins."""
-        self._last = time.monotonic()
-
-    def rest(self) -> None:
-        """There is nothing to do."""
-        self._last = None
-
-    @contextmanager
-    def pause(self) -> Generator[None, None, None]:
-        """What happens within depends on others."""
-        self._last = None
-        yield
-        self._last = time.monotonic()
-
-    @property
-    def stalled_s(self) -> float:
-        """Seconds without progress; 0 while there is nothing to do."""
-        last = self._last
-        return 0.0 if last is None else time.monotonic() - last
-
-
-class Fences:
-    """Jobs of which some work is wasted. The I/O thread writes, both threads read."""
-
-    def __init__(self) -> None:
-        self._first: dict[bytes, float] = {}  # job -> the first attempt that counts; in the order of their coming
-
-    def set(self, job: bytes, attempt: float = inf) -> None:
-        """Attempts before this one are over; by default all are: the job has ended."""
-        self._first[job] = max(attempt, self._first.pop(job, 0))
-        if len(self._first) > MAX_FENCES:
-            del self._first[next(iter(self._first))]
-
-    def excludes(self, job: bytes, attempt: int) -> bool:
-        """Whether work on this attempt is wasted."""
-        return attempt < self._first.get(job, 0)
 
 
 class Shell:
@@ -298,8 +155,7 @@ class Shell:
         if self._inbox is not None:
             for received in receive_all(self._inbox, self._bad_frames):
                 if isinstance(received.message, Features | HiddenStates):
-                    self._unused -= 1
-                    self._work.put(received.message)
+                    self._arrived(received.message)
         self._wakeup.clear()
         while not self._outgoing.empty():
             message, to_hub = self._outgoing.get()
@@ -310,6 +166,10 @@ class Shell:
             self._for_next.popleft()
         while self._for_hub and self._tell_hub(self._for_hub[0]):
             self._for_hub.popleft()
+
+    def _arrived(self, window: Features | HiddenStates) -> None:
+        self._unused -= 1
+        self._work.put(window)
 
     def _send_on(self, message: Message) -> bool:
         """Downstream; False when its queue is full. What cannot travel fails its job, not the actor."""
@@ -386,7 +246,7 @@ class Shell:
         except Stopping:
             return
         except Exception as error:  # noqa: BLE001 - whatever it is, the hub must hear of it
-            self.post(Error(code=_code_of(error), text=_describe(error)), to_hub=True)
+            self.post(Error(code=code_of(error), text=describe(error)), to_hub=True)
 
     def _next_work(self, desk: Desk) -> Work | Nudge | None:
         """What comes next in the inbox; the actor's own work fills the time until then."""
@@ -422,23 +282,6 @@ class Shell:
             threads=loaded.threads,
             load_s=time.monotonic() - self._started,
         )
-
-
-def _code_of(error: Exception) -> str:
-    return next((code for kind, code in ERROR_CODES.items() if isinstance(error, kind)), "internal")
-
-
-def _describe(error: Exception) -> str:
-    """One line for people. An error that is not ours is named by its type, and its traceback goes to the log."""
-    if isinstance(error, SusurrusError):
-        return _sendable(str(error))
-    log.error("unexpected error", exc_info=error)
-    return _sendable(f"{type(error).__name__}: {error}".splitlines()[0])
-
-
-def _sendable(text: str) -> str:
-    """The text without what cannot travel: a file's name may hold bytes that are not UTF-8."""
-    return text[:MAX_TEXT].encode(errors="backslashreplace").decode()
 
 
 def _failed(message: Message, error: ProtocolError) -> Message:

@@ -14,7 +14,8 @@ logs them.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 import zmq
@@ -47,6 +48,15 @@ EVENT_HWM = 1000
 HUB_TOPIC = b"hub/"
 """Topic of events that belong to no job. Topics are prefixes: the slash keeps job 1 apart from job 12."""
 MAX_TOPIC_BYTES = 64
+
+
+_TROUBLES: dict[int, str] = {
+    zmq.EVENT_CLOSED: "nobody listens there",
+    zmq.EVENT_HANDSHAKE_FAILED_AUTH: "it does not know this client's key: have it authorized there",
+    zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL: "it hung up: its key is not the one in the connection file",
+    zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL: "no pipeline that takes keys listens there",
+}
+_TOLD = zmq.EVENT_HANDSHAKE_SUCCEEDED | sum(_TROUBLES)
 
 
 def job_topic(job: bytes) -> bytes:
@@ -84,11 +94,11 @@ class BadFrames:
     def note(self, error: ProtocolError) -> None:
         """Count and log one refused message."""
         self.count += 1
-        sender = error.header.sender[:32] if error.header is not None else None
+        sender = ascii(error.header.sender[:32])[1:-1] if error.header is not None else None
         about = {
             "code": error.code,
             "reason": str(error),
-            "sender": sender,
+            "sender": sender,  # its own words: no line breaks or escapes of theirs get into the log
             "peer": error.peer.hex(),
             "count": self.count,
         }
@@ -235,8 +245,12 @@ class Outlet(Port):
 class HubPort(Port):
     """The hub's end of all lines (ROUTER, bound). A peer is known by its instance."""
 
+    has_remote = False
+    """Whether it is bound to the network as well: then each message tells whose it is."""
+
     def __init__(self, context: zmq.Context[Any], transport: Transport, identity: Identity) -> None:
         super().__init__(context, zmq.ROUTER, transport, identity, hwm=CONTROL_HWM)
+        self._client = ""
         self.socket.router_mandatory = True  # without it a message to a vanished peer is dropped silently
         self._bind("hub")
 
@@ -254,7 +268,7 @@ class HubPort(Port):
             return None
         peer = bytes(frames[0])
         try:
-            received = decode(frames[1:])
+            received = replace(decode(frames[1:]), client=self._client)
         except ProtocolError as error:
             error.peer = peer
             raise
@@ -262,6 +276,16 @@ class HubPort(Port):
             text = "the line belongs to another instance"
             raise ProtocolError("wrong_instance", text, header=received.header, peer=peer)
         return peer, received
+
+    def _receive_frame(self, *, copy: bool) -> Frame:
+        """As any port does; keeps in mind which client on another machine the frame is from."""
+        if not self.has_remote:
+            return super()._receive_frame(copy=copy)
+        frame = self.socket.recv(zmq.DONTWAIT, copy=False)
+        self._client = ""
+        with suppress(zmq.ZMQError):  # a frame from this machine has no such property
+            self._client = str(frame.get("User-Id"))
+        return frame.bytes
 
     def send(self, peer: bytes, message: Message, *, parent: bytes = b"") -> bool:
         """Queue a message for one peer; False when the peer is gone or does not read.
@@ -278,7 +302,32 @@ class HubLine(Port):
     def __init__(self, context: zmq.Context[Any], transport: Transport, identity: Identity, endpoint: str) -> None:
         super().__init__(context, zmq.DEALER, transport, identity, hwm=CONTROL_HWM)
         self.socket.routing_id = identity.instance
-        self._connect(endpoint)
+        self._trouble = ""
+        self._monitor = self.socket.get_monitor_socket(_TOLD) if transport.scheme == "remote" else None
+        try:
+            self._connect(endpoint)
+        except BaseException:
+            self.close()
+            raise
+
+    def trouble(self) -> str:
+        """Why a remote hub cannot be talked to, as far as the socket can tell; empty when it can, or is a local one."""
+        if self._monitor is None:
+            return ""
+        from zmq.utils.monitor import recv_monitor_message  # noqa: PLC0415 - brings asyncio, which few need
+
+        while self._monitor.poll(0):
+            self._trouble = _TROUBLES.get(recv_monitor_message(self._monitor)["event"], "")
+        return self._trouble
+
+    def close(self, *, linger: float = 0.0) -> None:
+        """Close the socket. Idempotent."""
+        if self._monitor is not None and not self._monitor.closed:
+            if not self.socket.closed:
+                self.socket.disable_monitor()
+            self._monitor.close()
+            self._monitor = None
+        super().close(linger=linger)
 
     def receive(self, timeout: float | None = 0.0) -> Received | None:
         """The hub's next message.
@@ -311,7 +360,9 @@ class Publisher(Port):
 
     def __init__(self, context: zmq.Context[Any], transport: Transport, identity: Identity) -> None:
         super().__init__(context, zmq.XPUB, transport, identity, hwm=EVENT_HWM)
-        self.socket.xpub_verboser = True  # every subscription is told, not only the first of its topic
+        self.subscriptions = 0
+        """That stand, as far as `poll_subscriptions` has seen: as many as subscribers that have one topic each."""
+        self.socket.xpub_verboser = True  # every subscription and its end is told, not only the first of its topic
         self._bind("events")
 
     def publish(self, message: Message, *, parent: bytes = b"", topic: bytes | None = None) -> None:
@@ -326,8 +377,13 @@ class Publisher(Port):
         """Topics subscribed to since the last call; the hub publishes a Welcome under each of them."""
         topics = []
         while (frames := self._receive_frames(0.0, 1)) is not None:
-            if len(frames) == 1 and 0 < len(frames[0]) <= 1 + MAX_TOPIC_BYTES and frames[0][0] == 1:
+            if len(frames) != 1 or not 0 < len(frames[0]) <= 1 + MAX_TOPIC_BYTES:
+                continue
+            if frames[0][0] == 1:
                 topics.append(bytes(frames[0][1:]))
+                self.subscriptions += 1
+            elif frames[0][0] == 0:
+                self.subscriptions = max(0, self.subscriptions - 1)
         return topics
 
 

@@ -12,7 +12,7 @@ import pytest
 # Helpers are imported as tests.actors.fakes, whether pytest or python -m pytest was called.
 sys.path.append(str(Path(__file__).parents[2]))
 
-from susurrus.actors.shell import Behaviour
+from susurrus.actors.behaviour import Behaviour
 from tests.actors.fakes import House, Stage, write_tiny_model
 
 

@@ -17,10 +17,11 @@ import numpy as np
 import zmq
 from numpy.typing import NDArray
 
+from susurrus.actors.behaviour import Behaviour, Desk, Loaded, Work
 from susurrus.actors.hub import Hub
 from susurrus.actors.io import receive_all
 from susurrus.actors.line import STATIONS
-from susurrus.actors.shell import Behaviour, Desk, Loaded, Shell, Work
+from susurrus.actors.shell import Shell
 from susurrus.actors.watch import Limits
 from susurrus.models.config import TIMESTAMPS
 from susurrus.models.options import OptionFields

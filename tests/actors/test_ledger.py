@@ -74,7 +74,7 @@ def test_timings_add_up_the_work_and_count_from_submit() -> None:
     done = apply(ledger, segment(JOB, 0), segment(JOB, 1), audio_end(JOB, 2), now=13.0)[-1]
     assert isinstance(done, Done)
     wanted = {"frontend": 0.125, "encoder": 0.5, "decoder": 1.0, "total": 3.0, "first_partial": 1.5}
-    assert done.timings == wanted
+    assert wanted.items() <= done.timings.items()
 
 
 def test_a_resent_submit_is_answered_and_not_run_twice() -> None:

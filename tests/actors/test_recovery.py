@@ -58,13 +58,18 @@ class Crew:
         """Of every one."""
         return f"{name}: out of ideas"
 
+    def pids(self) -> dict[str, int]:
+        """There are no processes."""
+        return {}
+
 
 class Stage(House):
     """A house whose actors can be lost."""
 
     def __init__(self, resources: ExitStack, limits: Limits = QUICK) -> None:
         super().__init__(resources, limits)
-        self.crew = self.hub.crew = Crew()
+        self.crew = Crew()
+        self.hub.use(self.crew)
 
     def lose(self, name: str, how: str = "was killed by SIGKILL") -> None:
         """Tell the hub that the actor's process is gone; wait until it is started again."""

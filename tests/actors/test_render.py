@@ -390,7 +390,7 @@ class Pipe(io.StringIO):
 
 def plain(events: Iterable[Event], **wishes: bool) -> tuple[str, str]:
     out, err = io.StringIO(), io.StringIO()
-    renderer = make_renderer(out, err, **wishes)
+    renderer = make_renderer(out, err, **wishes)  # type: ignore[arg-type]  # none of them is about what was shown
     assert isinstance(renderer, PlainRenderer)
     play(renderer, events)
     renderer.close()

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 import zmq
 
+from susurrus.actors import progress as progress_module
 from susurrus.actors import shell as shell_module
-from susurrus.actors.shell import WINDOWS_GRANTED, Behaviour, Loaded
+from susurrus.actors.behaviour import Behaviour, Desk, Loaded
+from susurrus.actors.shell import WINDOWS_GRANTED
 from susurrus.models.errors import AudioError, ModelError, OptionError
 from susurrus.protocol import (
     Cancel,
@@ -173,7 +175,7 @@ def test_a_result_that_cannot_travel_fails_its_job_and_not_the_actor(
     real = encoder.handle
     job, other = new_id(), new_id()
 
-    def scrambled(work: object, desk: shell_module.Desk) -> None:
+    def scrambled(work: object, desk: Desk) -> None:
         assert isinstance(work, Features)
         if work.job == other:
             return real(work, desk)
@@ -310,7 +312,7 @@ def test_nothing_is_lost_when_the_hub_does_not_read_for_a_while(
 ) -> None:
     many, said = 5000, threading.Event()  # more than all queues between the two hold
 
-    def chatter(work: object, desk: shell_module.Desk) -> None:
+    def chatter(work: object, desk: Desk) -> None:
         assert isinstance(work, Features)
         for number in range(many):
             desk.tell(Error(code="test", text=f"{number}" + "." * 200))
@@ -339,7 +341,7 @@ def test_an_actor_without_inbox_takes_submits_and_grants_nothing(stage: MakeStag
 
 
 def test_ended_jobs_are_remembered_up_to_a_bound(on_stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shell_module, "MAX_FENCES", 3)
+    monkeypatch.setattr(progress_module, "MAX_FENCES", 3)
     jobs = [new_id() for _ in range(5)]
     for job in jobs:
         on_stage.say(Cancel(job=job))

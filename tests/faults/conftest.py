@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,8 +15,9 @@ from susurrus.actors.view import JobEvent
 from susurrus.actors.watch import Limits
 from susurrus.models import Whisper
 from susurrus.protocol import Done, Segment, TerminalEvent
-from tests.actors.fakes import PLAIN, RATE, sounds, with_plain, write_tiny_model
+from tests.actors.fakes import PLAIN, RATE, House, sounds, with_plain, write_tiny_model
 from tests.faults.scripted import Fault, interpreter
+from tests.run.conftest import Cli
 
 QUICK = Limits(ping_s=0.25, first_pause_s=0.01, longest_pause_s=0.05)
 SECONDS = 6.0  # of sound: about eight windows
@@ -39,6 +41,48 @@ def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def undisturbed(tiny: Path, clip: Path) -> str:
     """The clip's text, by the same model in one process."""
     return Whisper.load(tiny).transcribe(clip, **PLAIN).text
+
+
+@pytest.fixture(autouse=True)
+def numbered(request: pytest.FixtureRequest, record_property: Callable[[str, object], None]) -> None:
+    """Tell the table which of the fifty faults a test is about."""
+    for mark in request.node.iter_markers("fault"):
+        for number in mark.args:
+            record_property("fault", number)
+
+
+PLAIN_FLAGS = (
+    *("--threads", "1", "--no-vad", "--without-timestamps", "--temperature-increment-on-fallback", "None"),
+    *("--compression-ratio-threshold", "None", "--logprob-threshold", "None", "--no-speech-threshold", "None"),
+)
+"""What PLAIN is on the command line."""
+
+
+class TinyCli(Cli):
+    """The command line with the tiny model; `plain` makes arguments."""
+
+    def __init__(self, tiny: Path, runtime: Path) -> None:
+        super().__init__(tiny.parent, runtime)
+        self.plain = ("--model", str(tiny), *PLAIN_FLAGS)
+
+
+@pytest.fixture
+def cli(tiny: Path) -> Iterator[TinyCli]:
+    """A command line with a runtime folder of its own, which must be empty again at the end."""
+    with tempfile.TemporaryDirectory(prefix="run-") as folder:
+        runtime = Path(folder, "0")
+        runtime.mkdir(mode=0o700)
+        made = TinyCli(tiny, runtime)
+        yield made
+        made.close()
+        assert made.leftovers() == []
+
+
+@pytest.fixture
+def house() -> Iterator[House]:
+    """A hub in a thread of this process; the test plays actors, clients and subscribers."""
+    with ExitStack() as resources:
+        yield House(resources)
 
 
 Start = Callable[..., Pipeline]

@@ -29,13 +29,14 @@ class Fault:
 
     actor: str
     point: str
-    """`import` (nothing is said yet), `load`, `begin` (of a window), `token`, `result` (it is out, not acknowledged)."""
+    """`import` (nothing is said yet), `load`, `begin` (of a window), `token`, `result` (it is out).
+    Of the console: `import`, `load`, `shown` (text is out and noted), `result` (it is out, not noted)."""
     deed: str = "kill"
-    """`kill`, `stop`, `hang`, `abort`, `memory`, `raise`."""
+    """`kill`, `stop`, `hang`, `abort`, `memory`, `raise`, `wait` (until the job is given up), `count` (into a file)."""
     window: int | None = None
     """Only in this window."""
     nth: int = 1
-    """At the so manieth time that the point is come to in this window."""
+    """At the so manieth time that the point is come to in this window; 0: every time."""
     times: int = 1
     """In so many lives of the actor."""
     prompt: str = ""
@@ -72,7 +73,9 @@ def main(plan: str) -> None:
     faults = [Fault(**fault) for fault in json.loads(Path(plan).read_text()) if fault["actor"] == actor]
     script = Script(faults, Path(plan).parent)
     script.come_to("import")
-    if actor != "console":
+    if actor == "console":
+        script.plant_in_console()
+    else:
         script.plant()
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
@@ -89,10 +92,10 @@ class Script:
 
     def plant(self) -> None:  # noqa: C901 - a list of hooks
         """Have the shell's desk tell of every point."""
-        from susurrus.actors import shell  # noqa: PLC0415 - after `import` faults
+        from susurrus.actors import behaviour, shell  # noqa: PLC0415 - after `import` faults
         from susurrus.protocol import Features, HiddenStates, Partial, Segment, Window, Working  # noqa: PLC0415
 
-        script, desk = self, shell.Desk
+        script, desk = self, behaviour.Desk
 
         def after(name: str, note: Callable[[Any, Any], None]) -> None:
             real = getattr(desk, name)
@@ -108,7 +111,7 @@ class Script:
             if isinstance(message, Working):
                 script.begin(message.window)
             elif isinstance(message, Partial):
-                script.come_to("token")
+                script.come_to("token", job=lambda: not _desk.is_given_up(message.job, message.attempt))
             elif isinstance(message, Segment | Window):
                 script.come_to("result", _desk)
 
@@ -133,23 +136,55 @@ class Script:
 
         shell.Shell._compute = compute  # type: ignore[method-assign]
 
+    def plant_in_console(self) -> None:
+        """Have the console tell of every point."""
+        from susurrus.actors import console, render, shown  # noqa: PLC0415 - after `import` faults
+
+        script = self
+
+        def before(owner: Any, name: str, point: str) -> None:
+            real = getattr(owner, name)
+
+            def wrapped(*arguments: Any, **how: Any) -> Any:
+                script.come_to(point)
+                return real(*arguments, **how)
+
+            setattr(owner, name, wrapped)
+
+        def note(real: Any, job: bytes, characters: int, *, ended: bool = False) -> None:
+            new = characters != real.characters(job)
+            if new:
+                script.come_to("result")
+            real_note(real, job, characters, ended=ended)
+            if new:
+                script.come_to("shown")
+
+        before(console.Console, "_say_hello", "load")
+        real_note = shown.Shown.note
+        render.Shown.note = note  # type: ignore[method-assign]
+
     def begin(self, window: int) -> None:
         """Another window is worked on."""
         self._window = window
         self.come_to("begin")
 
-    def come_to(self, point: str, desk: Any = None) -> None:
+    def come_to(self, point: str, desk: Any = None, job: Callable[[], bool] | None = None) -> None:
         """Count the point; do what the plan says for it."""
         key = (point, self._window)
         self._counts[key] = self._counts.get(key, 0) + 1
         for number, fault in enumerate(self._faults):
-            at = fault.point == point and fault.nth == self._counts[key]
+            at = fault.point == point and fault.nth in (0, self._counts[key])
             here = fault.window in (None, self._window)
             mine = fault.prompt in ("", self._prompt)
-            if at and here and mine and self._is_due(number, fault):
+            if not (at and here and mine):
+                continue
+            if fault.deed == "count":
+                with (self._folder / "count").open("a") as file:
+                    file.write("1")
+            elif self._is_due(number, fault):
                 if desk is not None:
                     _flush(desk)
-                _do(fault.deed)
+                _do(fault.deed, job)
 
     def _is_due(self, number: int, fault: Fault) -> bool:
         """Whether it was done less often than planned; counts it as done."""
@@ -170,11 +205,14 @@ def _flush(desk: Any) -> None:
     time.sleep(0.05)  # and libzmq's own
 
 
-def _do(deed: str) -> None:
+def _do(deed: str, job: Callable[[], bool] | None) -> None:
     if deed == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     elif deed == "stop":
         os.kill(os.getpid(), signal.SIGSTOP)
+    elif deed == "wait":
+        while job is not None and job():
+            time.sleep(0.001)  # the I/O thread hears of it
     elif deed == "hang":
         threading.Event().wait()
     elif deed == "abort":

@@ -23,8 +23,14 @@ from tests.faults.scripted import Fault
 LINE = ("frontend", "encoder", "decoder")
 
 
-@pytest.mark.parametrize("point", ["import", "load", "begin", "result"])
-@pytest.mark.parametrize("actor", LINE)
+@pytest.mark.parametrize(
+    ("actor", "point"),
+    [
+        pytest.param(actor, point, marks=pytest.mark.fault(3 * LINE.index(actor) + number))
+        for actor in LINE
+        for number, point in ((1, "import"), (1, "load"), (2, "begin"), (3, "result"))
+    ],
+)
 def test_01_to_09_an_actor_killed_before_ready_amid_a_window_or_behind_its_result(
     start: Start, clip: Path, undisturbed: str, actor: str, point: str
 ) -> None:
@@ -36,6 +42,7 @@ def test_01_to_09_an_actor_killed_before_ready_amid_a_window_or_behind_its_resul
     assert set(pipeline.pids()) == set(LINE)
 
 
+@pytest.mark.fault(14)
 def test_14_all_actors_killed_at_once(start: Start, clip: Path, undisturbed: str) -> None:
     pipeline = start()
     events = pipeline.transcribe(clip, **PLAIN)
@@ -48,6 +55,7 @@ def test_14_all_actors_killed_at_once(start: Start, clip: Path, undisturbed: str
     assert text_of(seen) == undisturbed
 
 
+@pytest.mark.fault(15)
 @pytest.mark.parametrize("token", [1, 2, 7, 19, 20])
 def test_15_the_decoder_killed_after_each_token(start: Start, clip: Path, undisturbed: str, token: int) -> None:
     faults = [Fault("decoder", "token", window=window, nth=token) for window in (0, 3)]
@@ -57,6 +65,7 @@ def test_15_the_decoder_killed_after_each_token(start: Start, clip: Path, undist
     assert committed == set(range(len(committed)))
 
 
+@pytest.mark.fault(16)
 def test_16_an_actor_that_dies_at_every_start_is_given_up_by_name(start: Start, clip: Path) -> None:
     pipeline = start(Fault("encoder", "load", times=99))
     with pytest.raises(PipelineError, match="the encoder was killed by SIGKILL 4 times within 60 s") as raised:
@@ -64,12 +73,14 @@ def test_16_an_actor_that_dies_at_every_start_is_given_up_by_name(start: Start, 
     assert raised.value.code == "actor_lost"
 
 
+@pytest.mark.fault(16)
 def test_16_what_it_said_last_is_told(start: Start, clip: Path) -> None:
     pipeline = start(Fault("encoder", "import", deed="raise", times=99))
     with pytest.raises(PipelineError, match=r"the encoder ended with code 1 4 times.*RuntimeError: planted"):
         transcribe(pipeline, clip)
 
 
+@pytest.mark.fault(17)
 def test_17_a_window_that_kills_its_worker_each_time_fails_its_job_and_the_next_succeeds(
     start: Start, clip: Path, undisturbed: str
 ) -> None:
@@ -81,6 +92,7 @@ def test_17_a_window_that_kills_its_worker_each_time_fails_its_job_and_the_next_
     assert text_of(transcribe(pipeline, clip)) == undisturbed
 
 
+@pytest.mark.fault(22)
 @pytest.mark.parametrize("deed", ["memory", "abort"])
 def test_22_out_of_memory_or_an_abort_within_a_session(start: Start, clip: Path, undisturbed: str, deed: str) -> None:
     pipeline = start(Fault("encoder", "begin", deed=deed, window=1))
@@ -91,6 +103,7 @@ def test_22_out_of_memory_or_an_abort_within_a_session(start: Start, clip: Path,
     assert text_of(events) == undisturbed
 
 
+@pytest.mark.fault(13)
 def test_13_a_hub_that_is_killed_takes_its_children_with_it(tiny: Path) -> None:
     host = textwrap.dedent(f"""
         import sys
@@ -112,6 +125,7 @@ def test_13_a_hub_that_is_killed_takes_its_children_with_it(tiny: Path) -> None:
         pass
 
 
+@pytest.mark.fault(2, 5, 8)
 @pytest.mark.parametrize("actor", LINE)
 def test_the_real_model_says_the_same_whoever_is_killed(base: Path, actor: str) -> None:
     """Not the tiny one: with timestamps, detection of speech and language, and words that make sense."""

@@ -101,6 +101,7 @@ def bad_frames(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.__dict__["code"] for record in caplog.records if record.getMessage() == "bad frame dropped"]
 
 
+@pytest.mark.fault(23)
 def test_23_every_truncation_of_every_golden_message(
     pipeline: Pipeline, stranger: Stranger, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -118,6 +119,7 @@ def test_23_every_truncation_of_every_golden_message(
     assert pipeline.wait_until_ready(0)
 
 
+@pytest.mark.fault(24)
 def test_24_bit_flips_and_random_frames_while_a_job_runs(
     pipeline: Pipeline, stranger: Stranger, clip: Path, undisturbed: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -147,6 +149,7 @@ def test_24_bit_flips_and_random_frames_while_a_job_runs(
     assert pipeline._hub._bad_frames.count > before + 100
 
 
+@pytest.mark.fault(25)
 def test_25_another_major_is_refused_once_and_a_newer_minor_with_more_fields_is_understood(
     pipeline: Pipeline, stranger: Stranger
 ) -> None:
@@ -177,6 +180,7 @@ HOSTILE: dict[str, Callable[[dict[str, Any]], Any]] = {
 }
 
 
+@pytest.mark.fault(26)
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_26_bodies_that_attack_the_parser(pipeline: Pipeline, stranger: Stranger, kind: str) -> None:
     tag, header, body = stranger.frames(Cancel(new_id()))
@@ -186,6 +190,7 @@ def test_26_bodies_that_attack_the_parser(pipeline: Pipeline, stranger: Stranger
     assert pipeline.wait_until_ready(0)
 
 
+@pytest.mark.fault(26)
 def test_26_frames_over_their_limit_cost_the_connection_and_no_more(
     pipeline: Pipeline, stranger: Stranger, clip: Path, undisturbed: str
 ) -> None:
@@ -196,6 +201,7 @@ def test_26_frames_over_their_limit_cost_the_connection_and_no_more(
     assert text_of(transcribe(pipeline, clip)) == undisturbed
 
 
+@pytest.mark.fault(27)
 @pytest.mark.parametrize("shape", [[-1, 4], [2**40, 2**40], [0], [80, 4, 1, 1, 1], [80, 5], ["80", 4], []], ids=str)
 def test_27_an_array_that_is_not_what_its_header_says(
     pipeline: Pipeline, stranger: Stranger, clip: Path, undisturbed: str, shape: list[Any]
@@ -214,6 +220,7 @@ def test_27_an_array_that_is_not_what_its_header_says(
     assert text_of(transcribe(pipeline, clip)) == undisturbed
 
 
+@pytest.mark.fault(28)
 def test_28_an_unknown_type_is_answered_where_an_answer_is_expected(pipeline: Pipeline, stranger: Stranger) -> None:
     tag, header, body = stranger.frames(SnapshotRequest())
     fields = msgpack.unpackb(header) | {"type": "shout"}
@@ -228,6 +235,7 @@ def test_28_an_unknown_type_is_answered_where_an_answer_is_expected(pipeline: Pi
     assert pipeline.wait_until_ready(0)
 
 
+@pytest.mark.fault(29)
 def test_29_what_a_stranger_replays_and_a_foreign_instance_says_changes_nothing(
     pipeline: Pipeline, stranger: Stranger, clip: Path, undisturbed: str
 ) -> None:

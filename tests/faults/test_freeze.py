@@ -19,6 +19,7 @@ from tests.faults.conftest import QUICK, Start, attempts_of, text_of, transcribe
 from tests.faults.scripted import Fault
 
 
+@pytest.mark.fault(18)
 @pytest.mark.parametrize("actor", ["frontend", "encoder", "decoder"])
 def test_18_a_stopped_actor_is_replaced_and_its_late_result_is_fenced(
     start: Start, clip: Path, undisturbed: str, actor: str
@@ -31,6 +32,7 @@ def test_18_a_stopped_actor_is_replaced_and_its_late_result_is_fenced(
     assert pipeline.pids()[actor] != before
 
 
+@pytest.mark.fault(21)
 @pytest.mark.parametrize("actor", ["frontend", "encoder", "decoder"])
 def test_21_compute_that_hangs_is_noticed_though_pings_are_answered(
     start: Start, clip: Path, undisturbed: str, actor: str
@@ -41,6 +43,7 @@ def test_21_compute_that_hangs_is_noticed_though_pings_are_answered(
     assert 2 in attempts_of(events)
 
 
+@pytest.mark.fault(20)
 def test_20_a_hub_that_was_stopped_blames_nobody(tiny: Path, clip: Path, undisturbed: str) -> None:
     host = textwrap.dedent(f"""
         from susurrus.actors import Pipeline
@@ -70,6 +73,7 @@ def test_20_a_hub_that_was_stopped_blames_nobody(tiny: Path, clip: Path, undistu
     assert said.splitlines() == [undisturbed, "True"]
 
 
+@pytest.mark.fault(31)
 def test_a_late_reader_of_events_finds_its_place_after_an_actor_was_replaced(
     start: Start, clip: Path, undisturbed: str
 ) -> None:
@@ -91,6 +95,7 @@ def attempts_windows(events: list[object]) -> set[int]:
     return {event.window for event in events if isinstance(event, Segment)}
 
 
+@pytest.mark.fault(5)
 def test_a_pipeline_that_is_closed_while_an_actor_is_being_replaced_leaves_nothing(start: Start, clip: Path) -> None:
     pipeline = start(Fault("encoder", "begin", window=1))
     events = pipeline.transcribe(clip, **PLAIN)

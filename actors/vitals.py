@@ -1,0 +1,52 @@
+"""How the processes of a pipeline are, as the hub sees them: what they do, how much memory and time they take."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from pathlib import Path
+
+from susurrus.actors.line import Station
+from susurrus.protocol import ActorStatus
+
+
+def usage(pid: int) -> tuple[int, float]:
+    """Resident memory in bytes and processor time in seconds of a process; zeros where /proc does not tell (proc(5)).
+
+    Not the proportional share (PSS): the kernel walks the whole address space for it, milliseconds a process.
+    """
+    folder = Path("/proc", str(pid))
+    try:
+        resident = int((folder / "statm").read_bytes().split()[1])
+        fields = (folder / "stat").read_bytes().rpartition(b")")[2].split()  # the name before it may hold anything
+    except OSError:
+        return 0, 0.0
+    ticks = int(fields[11]) + int(fields[12])  # utime, stime
+    return resident * os.sysconf("SC_PAGE_SIZE"), ticks / os.sysconf("SC_CLK_TCK")
+
+
+def actor_statuses(
+    line: Iterable[Station],
+    pids: Mapping[str, int],
+    restarting: Container[str],
+    is_open: Callable[[bytes], bool],
+) -> Iterator[ActorStatus]:
+    """The actors of the line.
+
+    Args:
+        line: of the pipeline.
+        pids: of the processes that run, as far as the supervisor has them.
+        restarting: names of those that were lost and are not started again yet.
+        is_open: whether a job has no terminal event yet.
+    """
+    for station in line:
+        pid = pids.get(station.name, station.pid)
+        if station.name in restarting:
+            state = "restarting"
+        elif not station.ready:
+            state = "starting"
+        elif station.working is not None and is_open(station.working.job):
+            state = "working"
+        else:
+            state = "ready"
+        yield ActorStatus(station.name, pid, state, station.watch.restarts, station.backlog, *usage(pid))

@@ -1,0 +1,14 @@
+"""`python -m tests.faults.host PYTHON [arguments of run.py]`: run.py, whose actors are started by another interpreter."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+
+from susurrus import run
+from susurrus.actors.pipeline import Pipeline
+from tests.faults.conftest import QUICK
+
+if __name__ == "__main__":
+    run.Pipeline = partial(Pipeline, python=sys.argv.pop(1), limits=QUICK)  # type: ignore[misc, assignment]
+    sys.exit(run.main(sys.argv[1:]))
