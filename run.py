@@ -24,21 +24,22 @@ try:
     from susurrus.actors import exits
     from susurrus.actors.batch import Batch, table
     from susurrus.actors.client import PipelineError
-    from susurrus.actors.console import add_console_options, console_options, follow
-    from susurrus.actors.inputs import add_input_options, find_inputs, names_inputs
-    from susurrus.actors.logs import add_log_options, configure_logs, log_arguments
-    from susurrus.actors.options import add_decoding_options, decoding_options, fallback_note, normalised, to_message
-    from susurrus.actors.outputs import add_output_options, layout, output_files
+    from susurrus.actors.commandline import parse
+    from susurrus.actors.console import console_options, follow
+    from susurrus.actors.inputs import find_inputs
+    from susurrus.actors.logs import configure_logs, log_arguments
+    from susurrus.actors.options import decoding_options, fallback_note, to_message
+    from susurrus.actors.outputs import layout, output_files
     from susurrus.actors.pipeline import Pipeline, PipelineSettings, job_options
-    from susurrus.actors.service import add_pipeline_options, find_pipeline, find_service, serve, use
+    from susurrus.actors.service import find_pipeline, find_service, serve, use
     from susurrus.actors.supervisor import Command
     from susurrus.actors.terminal import Output, OutputClosedError
-    from susurrus.actors.version import VERSION
+    from susurrus.actors.trace import trace_arguments, tracing
     from susurrus.models.errors import ModelError, OptionError, OutputError, SusurrusError
     from susurrus.models.inputs import Input
     from susurrus.models.options import DecodingOptions
+    from susurrus.models.providers import check_provider
     from susurrus.models.provision import ensure_model, terminal_progress
-    from susurrus.models.provisioning.manifest import PRECISIONS
     from susurrus.protocol import Connection, Status, WireError
 except ModuleNotFoundError as missing:
     sys.stderr.write(f"error: {missing.name} is not installed; in the checkout run: python -m pip install -e .\n")
@@ -52,10 +53,11 @@ EXIT_BY_ERROR = {ModelError: exits.MODEL, OutputError: exits.OUTPUT}
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    parser = _parser()
-    # Intermixed: options may stand between the names of files.
-    arguments = parser.parse_intermixed_args(normalised(sys.argv[1:] if argv is None else argv))
-    _refuse_nonsense(parser, arguments)
+    arguments = parse(sys.argv[1:] if argv is None else argv)
+    if arguments.doctor:
+        from susurrus.actors import doctor  # noqa: PLC0415 - it imports what a transcription does not
+
+        return doctor.main(as_json=arguments.json)
     configure_logs(arguments, "hub")
     try:
         if arguments.attach is not None:
@@ -71,49 +73,6 @@ def main(argv: list[str] | None = None) -> int:
         return exits.OUTPUT_CLOSED
     except KeyboardInterrupt:
         return _complain("interrupted", exits.INTERRUPTED)
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="run.py",
-        usage="%(prog)s [options] FILE_OR_FOLDER ...\n       %(prog)s --serve [options]\n"
-        "       %(prog)s --attach [CONNECTION]\n       %(prog)s --status [CONNECTION]",
-        description="Whisper speech-to-text on this machine, offline, with text that grows token by token. "
-        "The text goes to stdout, everything else to stderr.",
-        epilog="Options are openai-whisper's where the thing is the same; --word_timestamps True does as well. "
-        "Exit codes: 0 done; 2 wrong option or unreadable input; 3 model missing or damaged; 4 pipeline lost; "
-        "5 an input broke off; 6 a result file cannot be written; 129, 130, 143 ended by SIGHUP, Ctrl-C, SIGTERM; "
-        "141 nobody reads the output. Models: python -m susurrus.models.provision --help.",
-    )
-    add_input_options(parser)
-    add_decoding_options(parser)
-    add_output_options(parser)
-    model = parser.add_argument_group("model")
-    model.add_argument("--model", default="base", help="name (base, tiny.en) or folder of a model (default: base)")
-    help_text = "of the model's arithmetic (default: int8)"
-    model.add_argument("--precision", choices=PRECISIONS, default="int8", help=help_text)
-    help_text = "what of ONNX Runtime runs the model, such as cuda or openvino (default: cpu)"
-    model.add_argument("--provider", default="cpu", metavar="NAME", help=help_text)
-    help_text = "of each model session; 0 means the CPUs this process may use (default: 0)"
-    model.add_argument("--threads", type=int, default=0, metavar="N", help=help_text)
-    add_pipeline_options(parser)
-    add_console_options(parser)
-    add_log_options(parser)
-    parser.add_argument("--version", action="version", version=f"susurrus {VERSION}")
-    return parser
-
-
-def _refuse_nonsense(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
-    """End with a line when nothing is to be done, or two things at once."""
-    modes = [name for name in ("attach", "serve", "status") if getattr(arguments, name) not in (None, False)]
-    if len(modes) > 1:
-        parser.error(f"--{modes[0]} and --{modes[1]} are two things: choose one")
-    if modes and names_inputs(arguments):
-        parser.error(f"--{modes[0]} transcribes nothing by itself: name no recordings")
-    if not modes and not names_inputs(arguments):
-        parser.error("nothing to do: name an audio file (--wav FILE, or just FILE), or follow a pipeline with --attach")
-    if arguments.metrics is not None and (modes not in ([], ["serve"]) or arguments.connect or arguments.connection):
-        parser.error("--metrics is for who starts a pipeline: give it to --serve, or to a run that has its own")
 
 
 def _attach(arguments: argparse.Namespace) -> int:
@@ -202,11 +161,12 @@ def _serve(arguments: argparse.Namespace) -> int:
 
 def _settings(arguments: argparse.Namespace) -> PipelineSettings:
     """What every pipeline of ours is started with."""
+    check_provider(arguments.provider)
     return {
         "precision": arguments.precision,
         "threads": arguments.threads,
         "provider": arguments.provider,
-        "child_arguments": log_arguments(arguments),
+        "child_arguments": (*log_arguments(arguments), *trace_arguments(arguments)),
         "on_status": None if arguments.metrics is None else _metrics(arguments.metrics),
     }
 
@@ -224,8 +184,8 @@ def _run(arguments: argparse.Namespace, wanted: DecodingOptions, inputs: Sequenc
     )
     signals = Signals(pipeline)
     try:
-        with pipeline, pipeline.client() as client:
-            code = batch.run(client, options, inputs)
+        with tracing(arguments.trace) as trace, pipeline, pipeline.client() as client:
+            code = batch.run(trace.watch(client), options, inputs)
         code = _exit_code_of_console(pipeline.console_failure()) or code
         if code in (exits.OK, exits.DAMAGED, exits.INPUT):
             batch.remove_journals()
@@ -272,7 +232,8 @@ class Signals:
 def _console_arguments(arguments: argparse.Namespace, *, headings: bool) -> list[str]:
     """The same wishes, for the console's own command line."""
     wishes = {"--json": arguments.json, "--quiet": arguments.quiet, "--headings": headings}
-    return [*(flag for flag, wanted in wishes.items() if wanted), *log_arguments(arguments)]
+    flags = [flag for flag, wanted in wishes.items() if wanted]
+    return [*flags, *log_arguments(arguments), *trace_arguments(arguments)]
 
 
 def _audio_fd() -> int:

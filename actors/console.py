@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import time
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -23,6 +24,7 @@ from susurrus.actors.io import Context, Wakeup, receive_all, wait_for
 from susurrus.actors.render import Renderer, make_renderer
 from susurrus.actors.shown import Shown
 from susurrus.actors.terminal import OutputClosedError
+from susurrus.actors.trace import watched
 from susurrus.actors.version import VERSION
 from susurrus.actors.view import Change, TranscriptView
 from susurrus.models.errors import SusurrusError
@@ -33,6 +35,8 @@ from susurrus.protocol import (
     Hello,
     HubLine,
     Identity,
+    Ping,
+    Pong,
     Snapshot,
     SnapshotRequest,
     Subscriber,
@@ -54,6 +58,8 @@ class ConsoleOptions:
     headings: bool = False
     shown: Path | None = None
     """File that tells what a console before this one has shown."""
+    trace: Path | None = None
+    """Folder in which it is written down what the console sees."""
 
 
 class Console:
@@ -69,6 +75,8 @@ class Console:
         self._exit_code: int | None = None
         self._welcomed = False
         self._greeted = False
+        self._requests = self._snapshots = 0  # sent, received
+        self._pings: deque[tuple[int, int]] = deque()  # number of each, and the snapshots that must come first
         self._asked = -SNAPSHOT_PAUSE_S
         self._heard = time.monotonic()
         self._events = Subscriber(context, connection.transport, identity, connection.events)
@@ -113,13 +121,27 @@ class Console:
                 changes += self._view.apply(received.message)
         for received in receive_all(self._hub, self._bad_frames):
             if isinstance(received.message, Snapshot):
+                self._snapshots += 1
                 changes += self._view.apply_snapshot(received.message)
                 self._say_hello()
+            elif isinstance(received.message, Ping):
+                self._ask_for_snapshot()
+                self._pings.append((received.message.number, self._requests))
         if self._welcomed and self._view.needs_snapshot and time.monotonic() >= self._asked + SNAPSHOT_PAUSE_S:
-            self._asked = time.monotonic()
-            self._hub.send(SnapshotRequest())
+            self._ask_for_snapshot()
         self._renderer.on_change(self._view, changes)
         self._view.forget_ended(in_order=True)
+        self._answer_pings()
+
+    def _ask_for_snapshot(self) -> None:
+        self._asked = time.monotonic()
+        self._requests += self._hub.send(SnapshotRequest())
+
+    def _answer_pings(self) -> None:
+        """The hub asks before it ends whether all is shown: only a snapshot tells of jobs of which no event came."""
+        while self._pings and self._pings[0][1] <= self._snapshots:
+            number, _ = self._pings.popleft()
+            self._hub.send(Pong(number=number))
 
     def _say_hello(self) -> None:
         """From now on nothing is missed: jobs of a pipeline that has its own console may start."""
@@ -163,6 +185,7 @@ def follow(connection: Connection, options: ConsoleOptions, signals: Mapping[str
         headings=options.headings,
         shown=shown,
     )
+    renderer = watched(renderer, options.trace)
     with zmq.Context() as context:
         try:
             console = Console(connection, renderer, context)
@@ -193,7 +216,8 @@ def add_console_options(parser: argparse.ArgumentParser) -> None:
 def console_options(arguments: argparse.Namespace, *, headings: bool = False) -> ConsoleOptions:
     """What the options of `add_console_options` and `-v` mean."""
     shown = getattr(arguments, "shown", None)
-    return ConsoleOptions(arguments.json, arguments.quiet, bool(arguments.verbose), headings, shown)
+    trace = getattr(arguments, "trace", None)
+    return ConsoleOptions(arguments.json, arguments.quiet, bool(arguments.verbose), headings, shown, trace)
 
 
 def main() -> None:

@@ -4,6 +4,8 @@ from collections.abc import Iterable
 
 OK = 0
 """Everything was transcribed."""
+UNHEALTHY = 1
+"""`--doctor` found something that keeps recordings from being transcribed."""
 INPUT = 2
 """An input cannot be read, or an option has a value that does not exist; the other inputs were transcribed."""
 MODEL = 3

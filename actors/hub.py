@@ -43,6 +43,7 @@ from susurrus.protocol import (
     Identity,
     Message,
     Partial,
+    Ping,
     Pong,
     ProtocolError,
     Publisher,
@@ -132,7 +133,8 @@ class Hub:
         self._lacks_console = waits_for_console
         self.console_pids: set[int] = set()
         """Processes of consoles that have said Hello: their subscriptions are live, the last event will reach them."""
-        self._leaving = False  # as soon as the console, which was lost, is back
+        self._own_console = b""  # peer of the one that is a child of this pipeline, once it has said Hello
+        self._leaving = False  # as soon as it has shown all there is
         self._beats = 0
         self._next_beat = self._last_turn = time.monotonic()
 
@@ -218,7 +220,10 @@ class Hub:
         return min(BEAT_S, self.limits.ping_s)
 
     def _notice_sleep(self) -> None:
-        """A hub that was stopped, or a machine that slept, has seen nothing: nobody is to blame for silence."""
+        """A hub that was stopped, or a machine that slept, has seen nothing: nobody is to blame for silence.
+
+        It may be stopped in the middle of a turn: so who is looked for is judged by the time at which it began.
+        """
         now = self._now()
         if now - self._last_turn > 2 * self._interval:
             self._recovery.slept(now)
@@ -234,7 +239,7 @@ class Hub:
             self.on_status(self._status())
         for job in self._ledger.expired(now):
             self._fail(job, "deadline", "its deadline is over: give it more time, or a faster model")
-        self._recovery.look(now)
+        self._recovery.look(self._last_turn)
 
     def _status(self) -> Status:
         """How everything is at this moment."""
@@ -260,8 +265,11 @@ class Hub:
         )
 
     def _end(self, code: str, text: str) -> None:
-        if self._running and not code and self._recovery.is_console_away:
-            self._leaving = True  # what is not shown yet is shown when it is back
+        """End; in order only once our own console has said that it has all there is, as often as it is lost."""
+        if self._running and not code and (self._own_console or self._recovery.is_console_away):
+            self._leaving = True
+            if self._own_console:
+                self.port.send(self._own_console, Ping(number=self._beats))
         elif self._running:
             self._running = False
             self.outcome = Outcome(code, text)
@@ -286,6 +294,10 @@ class Hub:
                 self.port.send(peer, self._status())
             case Hello():
                 self._on_hello(peer, message)
+            case Pong() if peer == self._own_console:
+                if self._leaving:
+                    self._own_console = b""
+                    self._end("", "")
             case _:
                 self._from_actor(peer, message)
 
@@ -317,6 +329,8 @@ class Hub:
         if message.name == CONSOLE:
             self.console_pids.add(message.pid)
             self._lacks_console = self._recovery.is_console_away = False
+            if self._recovery.crew is not None and message.pid == self._recovery.crew.pids().get(CONSOLE):
+                self._own_console = peer
             self._dispatch()
             if self._leaving:
                 self._end("", "")
@@ -384,6 +398,8 @@ class Hub:
             self._dispatch()
 
     def _on_lost(self, name: str, how: str) -> None:
+        if name == CONSOLE:
+            self._own_console = b""
         if self._running:
             self._recovery.on_lost(name, how)
 

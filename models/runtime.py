@@ -1,6 +1,8 @@
 """ONNX Runtime sessions: how they are set up, and whether a graph is the one that was wanted."""
 
+import logging
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -8,18 +10,24 @@ import onnxruntime as ort
 
 from susurrus.models.errors import ModelError
 from susurrus.models.graphs.contract import GRAPH_FORMAT, Contract, Specs, TensorSpec
-from susurrus.models.providers import CPU, execution_providers
+from susurrus.models.providers import CPU, Choice, execution_providers
+from susurrus.models.saturation import PRECISION_MODE, precision_mode_works, products_saturate
 from susurrus.models.threads import usable_cpus
 
-_LOG_ERRORS = 3  # severity: what ONNX Runtime warns about is nothing that a user can act on
+_log = logging.getLogger(__name__)
+
+_told: set[str] = set()  # providers that did not run a graph
+_PROVISION_AGAIN = "provision the model again"
+_LOG_ERRORS, _LOG_FATAL = 3, 4  # severities: what ONNX Runtime warns about is nothing that a user can act on
+_RECORD_ASSIGNMENT = "session.record_ep_graph_assignment_info"
+_REASON_LENGTH = 200  # characters of ONNX Runtime's reason: it begins with its own functions, and ends with the node
 _SETTINGS = {
     # Threads wait actively for this long after a run, then sleep: an idle session takes no CPU time. Longer gains
     # nothing on a quiet machine and multiplies the step time on a busy one.
     "session.intra_op.spin_duration_us": "100",
-    # Signed INT8 weights overflow 16 bits on processors without VNNI; there, and only there, this changes kernels.
-    "session.x64quantprecision": "1",
 }
 _TYPES: dict[type[np.generic], str] = {
+    np.bool_: "tensor(bool)",
     np.float32: "tensor(float)",
     np.int8: "tensor(int8)",
     np.int32: "tensor(int32)",
@@ -40,12 +48,12 @@ def graph_path(directory: Path, precision: str, stem: str) -> Path:
             f"make them by python -m susurrus.models.provision --precision {precision}"
         )
     if not path.is_file():
-        raise ModelError(f"{path} is missing: provision the model again")
+        raise ModelError(f"{path} is missing: {_PROVISION_AGAIN}")
     return path
 
 
 def open_session(path: Path, contract: Contract, threads: int = 0, provider: str = CPU) -> ort.InferenceSession:
-    """Loads a graph and checks its inputs and outputs.
+    """Loads a graph of ours and checks its inputs and outputs.
 
     Args:
         path: The graph; its weights lie beside it.
@@ -55,35 +63,109 @@ def open_session(path: Path, contract: Contract, threads: int = 0, provider: str
 
     Raises:
         ModelError: The graph cannot be loaded or is another one.
+        OptionError: There is no such provider.
     """
+    session = load_graph(path, threads, provider)
+    _check_contract(path, session, contract)
+    return session
+
+
+def load_graph(
+    path: Path, threads: int = 0, provider: str = CPU, *, fix: str = _PROVISION_AGAIN
+) -> ort.InferenceSession:
+    """Loads any graph, as every session of this package is set up.
+
+    Args:
+        path: The graph; its weights lie in it or beside it.
+        threads: 0 takes the CPUs this process may use.
+        provider: A name of `models/providers.py`.
+        fix: What to do about a file that cannot be loaded, for the error.
+
+    Raises:
+        ModelError: The graph cannot be loaded.
+        OptionError: There is no such provider.
+    """
+    threads = threads or usable_cpus()
+    providers = execution_providers(provider, threads)
+    try:
+        session = _create_session(path, _session_options(threads), providers)
+    except Exception as error:  # ONNX Runtime's errors have no class of their own in common
+        raise ModelError(f"{path} cannot be loaded ({_one_line(error)}): {fix}") from error
+    if session.get_modelmeta().custom_metadata_map.get("precision") != "float32":
+        _warn_of_saturation()
+    return session
+
+
+def _session_options(threads: int) -> ort.SessionOptions:
     options = ort.SessionOptions()
     options.log_severity_level = _LOG_ERRORS
     # A number that is given keeps ONNX Runtime from pinning threads to CPUs that the process may not use.
-    options.intra_op_num_threads = threads or usable_cpus()
+    options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     for key, value in _SETTINGS.items():
         options.add_session_config_entry(key, value)
+    if products_saturate() and precision_mode_works():
+        options.add_session_config_entry(PRECISION_MODE, "1")
+    return options
+
+
+def _create_session(path: Path, options: ort.SessionOptions, providers: list[Choice]) -> ort.InferenceSession:
+    """A session by the first provider; by the CPU alone, with a warning, where that refuses the graph."""
+    first, *others = providers
+    if not others:
+        return ort.InferenceSession(str(path), options, providers=providers)
+    name = first if isinstance(first, str) else first[0]
+    options.log_severity_level = _LOG_FATAL  # what it refuses is told below, in one line
+    options.add_session_config_entry(_RECORD_ASSIGNMENT, "1")
     try:
-        session = ort.InferenceSession(str(path), options, providers=list(execution_providers(provider)))
-    except Exception as error:  # ONNX Runtime's errors have no class of their own in common
-        reason = " ".join(str(error).split())
-        raise ModelError(f"{path} cannot be loaded ({reason}): provision the model again") from error
-    _check_contract(path, session, contract)
+        # ONNX Runtime's own way of falling back prints to standard output.
+        session = ort.InferenceSession(str(path), options, providers=providers, enable_fallback=0)
+    except Exception as error:  # noqa: BLE001  # if it is the file's fault, the CPU will say so
+        session = ort.InferenceSession(str(path), options, providers=others[-1:])
+        _tell_of_cpu(name, path.stem, _one_line(error))
+        return session
+    if not _takes_part(session, name):
+        _tell_of_cpu(name, path.stem, "it takes no node")
     return session
+
+
+def _takes_part(session: ort.InferenceSession, provider: str) -> bool:
+    """Whether any node is the provider's: one that does not start is left out by ONNX Runtime in silence."""
+    return any(part.ep_name == provider for part in session.get_provider_graph_assignment_info())
+
+
+def _tell_of_cpu(provider: str, graph: str, reason: str) -> None:
+    """Warns once for a process and a provider; the other graphs' reasons are details."""
+    level = logging.DEBUG if provider in _told else logging.WARNING
+    _told.add(provider)
+    about = {"provider": provider, "graph": graph, "reason": reason[-_REASON_LENGTH:]}
+    _log.log(level, "the provider does not run the graph, the CPU does", extra=about)
+
+
+@cache
+def _warn_of_saturation() -> None:
+    if products_saturate() and not precision_mode_works():
+        about = {"onnxruntime": ort.__version__, "fix": "ONNX Runtime 1.30 or newer, or --precision float32"}
+        _log.warning("INT8 products are not exact on this processor", extra=about)
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
 
 
 def _check_contract(path: Path, session: ort.InferenceSession, contract: Contract) -> None:
     """Refuses a graph with other inputs or outputs, naming what was wanted and what was found."""
     version = session.get_modelmeta().custom_metadata_map.get("format")
-    differences = _differences("input", contract.inputs, session.get_inputs())
-    differences += _differences("output", contract.outputs, session.get_outputs())
+    found = differences("input", contract.inputs, session.get_inputs())
+    found += differences("output", contract.outputs, session.get_outputs())
     if version != GRAPH_FORMAT:
-        differences.insert(0, f"wanted format {GRAPH_FORMAT}, found {version}")
-    if differences:
-        raise ModelError(f"{path} is another kind of graph: {'; '.join(differences)}: provision the model again")
+        found.insert(0, f"wanted format {GRAPH_FORMAT}, found {version}")
+    if found:
+        raise ModelError(f"{path} is another kind of graph: {'; '.join(found)}: {_PROVISION_AGAIN}")
 
 
-def _differences(kind: str, wanted: Specs, found: Sequence[ort.NodeArg]) -> list[str]:
+def differences(kind: str, wanted: Specs, found: Sequence[ort.NodeArg]) -> list[str]:
+    """What is wrong with a graph's inputs or outputs: for each, what was wanted and what was found."""
     present = {arg.name: arg for arg in found}
     return [
         f"wanted {kind} {name} {spec or 'absent'}, found {_describe(present.get(name))}"

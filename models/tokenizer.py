@@ -17,8 +17,9 @@ from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Self
 
-from susurrus.models.config import VOCABULARY_FILE, ModelConfig, SpecialTokens, read_vocabulary
+from susurrus.models.config import VOCABULARY_FILE, ModelConfig, SpecialTokens
 from susurrus.models.errors import ModelError
+from susurrus.models.vocabulary import load_vocabulary
 
 if TYPE_CHECKING:
     import re
@@ -61,13 +62,12 @@ class Tokenizer:
 
     @classmethod
     def from_directory(cls, directory: Path) -> Self:
-        """Reads `model.json` and `vocabulary.txt` of a model directory.
+        """Reads `model.json` and `vocabulary.txt` of a model directory, or what an Optimum export has instead.
 
         Raises:
             ModelError: A file is missing or damaged, or the two do not belong together.
         """
-        path = directory / VOCABULARY_FILE
-        vocabulary = read_vocabulary(path, ModelConfig.from_directory(directory).dimensions.n_vocab)
+        vocabulary, path = load_vocabulary(directory, ModelConfig.from_directory(directory).dimensions.n_vocab)
         return cls(vocabulary, SpecialTokens.from_vocabulary(vocabulary, source=str(path)))
 
     def token_bytes(self, token: int) -> bytes:
@@ -85,6 +85,10 @@ class Tokenizer:
                 f"{VOCABULARY_FILE}: token {token} is not byte-level; "
                 "provision the model again: python -m susurrus.models.provision"
             ) from error
+
+    def spelling(self, token: int) -> str:
+        """How the vocabulary spells a token: `<|…|>` for special ones, byte-level for text."""
+        return self._vocabulary[token]
 
     def decode(self, tokens: Iterable[int]) -> str:
         """The text of tokens: special tokens and timestamps are skipped, invalid bytes become U+FFFD.
