@@ -190,3 +190,15 @@ def test_an_array_that_is_no_audio_is_refused_in_words(samples: NDArray[np.gener
 def test_an_array_that_is_audio_passes() -> None:
     check_samples(tones(0.1), RATE)
     check_samples(np.empty(0, np.float32), RATE)
+
+
+@pytest.mark.parametrize("skip", [0, 1, 3, 99])
+def test_windows_that_are_known_are_cut_and_not_given(audio: AudioParameters, log_mel: LogMel, skip: int) -> None:
+    whole, _ = windows_of(audio, log_mel, tones(5.0))
+    frontend = Frontend(audio, log_mel, vad=False)
+    rest = list(frontend.windows([tones(5.0)], skip=skip))
+    assert [window.index for window in rest] == [window.index for window in whole[skip:]]
+    for mine, wanted in zip(rest, whole[skip:], strict=True):
+        assert (mine.start, mine.end, mine.silence) == (wanted.start, wanted.end, wanted.silence)
+        np.testing.assert_array_equal(mine.mel, wanted.mel)  # type: ignore[arg-type]  # none of them is silent
+    assert frontend.n_windows == len(whole)

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from susurrus.models.options import DecodingOptions
 from susurrus.models.recording import MAX_VOTES, NAMED, LanguageVotes, Recording, most_probable
@@ -89,3 +91,40 @@ def test_control_tokens_in_a_prompt_are_plain_text(tokenizer: Tokenizer, text: s
     recording = Recording(DecodingOptions(prompt=text, hotwords=text), tokenizer)
     assert all(token < tokenizer.special.eot for token in (*recording.prompt, *recording.hotwords))
     assert tokenizer.decode(recording.prompt) == f" {text}"
+
+
+@given(
+    votes=st.lists(st.lists(st.floats(0, 1), min_size=99, max_size=99), max_size=5),
+    previous=st.lists(st.integers(0, 50256), max_size=64),
+)
+def test_another_decoder_that_recalls_goes_on_as_the_first_would(
+    tokenizer: Tokenizer, votes: list[list[float]], previous: list[int]
+) -> None:
+    options = DecodingOptions(language="de")
+    first, second = Recording(options, tokenizer), Recording(options, tokenizer)
+    for vote in votes:
+        first.votes.add(np.array(vote))
+    first.previous = tuple(previous)
+    first.warn_once("prompt", "cut")
+    second.recall(first.memory)
+    assert second.memory == first.memory
+    assert second.votes.state == first.votes.state  # to the last bit
+    assert (second.votes.any, second.votes.is_decided) == (first.votes.any, first.votes.is_decided)
+    assert second.previous == first.previous
+    assert second.warn_once("prompt", "cut") == ()
+    assert second.warn_once("language", "doubtful") != ()
+
+
+@pytest.mark.parametrize(
+    "memory",
+    [
+        *("", "[]", "{}", "null", "[" * 5000, '{"votes": 1, "languages": [1.0], "previous": [], "warned": []}'),
+        '{"votes": 1, "languages": [NaN], "previous": [], "warned": []}',
+        '{"votes": "x", "languages": [], "previous": [], "warned": []}',
+        '{"votes": 1, "languages": 7, "previous": [], "warned": []}',
+    ],
+    ids=lambda memory: memory[:20],
+)
+def test_what_is_no_memory_of_this_model_is_refused(tokenizer: Tokenizer, memory: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        Recording(DecodingOptions(), tokenizer).recall(memory)
