@@ -64,6 +64,9 @@ class Behaviour(ABC):
         """
         return False
 
+    def close(self) -> None:  # noqa: B027 - most have nothing
+        """The actor ends: let go of what is open."""
+
 
 class Desk:
     """What the compute thread sees of the world. The compute thread alone calls its methods."""

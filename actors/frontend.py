@@ -211,6 +211,11 @@ class FrontendBehaviour(Behaviour):
                 return True
         return False
 
+    def close(self) -> None:
+        """Close what is open."""
+        for job in list(self._recordings):
+            self._drop(job)
+
     def _recording(self, submit: Submit) -> OpenRecording:
         if submit.job not in self._recordings:
             self._recordings[submit.job] = OpenRecording(submit, self._config, self._log_mel, self._audio_fd)

@@ -247,6 +247,8 @@ class Shell:
             return
         except Exception as error:  # noqa: BLE001 - whatever it is, the hub must hear of it
             self.post(Error(code=code_of(error), text=describe(error)), to_hub=True)
+        finally:
+            self._behaviour.close()
 
     def _next_work(self, desk: Desk) -> Work | Nudge | None:
         """What comes next in the inbox; the actor's own work fills the time until then."""

@@ -292,4 +292,7 @@ def _traced(behaviour: Behaviour, trace: ActorTrace) -> Behaviour:
         def go_on(self, desk: Desk) -> bool:
             return trace.goes_on(lambda: behaviour.go_on(desk))
 
+        def close(self) -> None:
+            behaviour.close()
+
     return Traced()
