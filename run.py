@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 try:
     from susurrus.actors import exits
@@ -44,6 +45,9 @@ try:
 except ModuleNotFoundError as missing:
     sys.stderr.write(f"error: {missing.name} is not installed; in the checkout run: python -m pip install -e .\n")
     sys.exit(2)
+
+if TYPE_CHECKING:
+    from susurrus.protocol.listen import Listener
 
 EXIT_BY_SIGNAL = {"SIGINT": exits.INTERRUPTED, "SIGTERM": exits.TERMINATED, "SIGHUP": exits.HUNG_UP}
 EXIT_BY_REASON = {"model": exits.MODEL, "output_closed": exits.OUTPUT_CLOSED}
@@ -167,8 +171,16 @@ def _settings(arguments: argparse.Namespace) -> PipelineSettings:
         "threads": arguments.threads,
         "provider": arguments.provider,
         "child_arguments": (*log_arguments(arguments), *trace_arguments(arguments)),
+        "listener": None if arguments.listen is None else _listener(arguments.listen),
         "on_status": None if arguments.metrics is None else _metrics(arguments.metrics),
     }
+
+
+def _listener(endpoint: str) -> Listener:
+    """What `--listen` asks for."""
+    from susurrus.protocol.listen import Listener  # noqa: PLC0415 - for those who listen
+
+    return Listener.parse(endpoint)
 
 
 def _run(arguments: argparse.Namespace, wanted: DecodingOptions, inputs: Sequence[Input], batch: Batch) -> int:

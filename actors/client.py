@@ -228,8 +228,9 @@ class Client:
         stopped = self._view.stopped
         if stopped is not None:
             raise PipelineError(stopped.code or STOPPED, stopped.text or "the pipeline was stopped")
-        if time.monotonic() > self._heard + self._patience and not self._connection.is_live:
-            raise PipelineError("gone", "the pipeline ended without a word: its process was killed")
+        reason = self._connection.why_lost(self._hub, self._heard, self._patience)
+        if reason:
+            raise PipelineError("gone", reason)
 
     def _deliver(self, changes: list[Change]) -> None:
         for change in changes:

@@ -101,8 +101,9 @@ class Console:
             while self._view.stopped is None and self._exit_code is None:
                 wait_for(poller, self._timeout())
                 self._turn()
-                if self._is_orphaned():
-                    self._renderer.error("the pipeline ended without a word: its process was killed")
+                reason = self._connection.why_lost(self._hub, self._heard, SILENCE_S)
+                if reason:
+                    self._renderer.error(reason)
                     return exits.PIPELINE
             if self._exit_code is not None:
                 return self._exit_code
@@ -154,9 +155,6 @@ class Console:
         if self._welcomed and self._view.needs_snapshot:
             waits.append(max(0.0, self._asked + SNAPSHOT_PAUSE_S - time.monotonic()))
         return min(wait for wait in waits if wait is not None)
-
-    def _is_orphaned(self) -> bool:
-        return time.monotonic() > self._heard + SILENCE_S and not self._connection.is_live
 
     def _close(self) -> None:
         self._events.close()

@@ -13,9 +13,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 import zmq
 
+from susurrus.actors.audience import Audience
 from susurrus.actors.io import Context, Wakeup, receive_all, wait_for
 from susurrus.actors.journal_file import JournalError
 from susurrus.actors.journals import Journals, OpenJournal
@@ -43,7 +45,6 @@ from susurrus.protocol import (
     Identity,
     Message,
     Partial,
-    Ping,
     Pong,
     ProtocolError,
     Publisher,
@@ -64,6 +65,10 @@ from susurrus.protocol import (
     Working,
     fit_snapshot,
 )
+
+if TYPE_CHECKING:
+    from susurrus.protocol import Received
+    from susurrus.protocol.listen import Door
 
 BEAT_S = 1.0
 LAST_EVENTS_S = 0.5  # for the last events to leave; a subscriber that does not read costs no more
@@ -114,6 +119,8 @@ class Hub:
         self.transport = transport
         self.port = HubPort(context, transport, self.identity)
         self.publisher = Publisher(context, transport, self.identity)
+        self.door: Door | None = None
+        """Set before `run` by who lets clients on other machines in; `close` closes it."""
         self.outcome = Outcome("", "")
         self.limits = limits or Limits()
         self.on_status: Callable[[Status], None] | None = None
@@ -133,7 +140,7 @@ class Hub:
         self._lacks_console = waits_for_console
         self.console_pids: set[int] = set()
         """Processes of consoles that have said Hello: their subscriptions are live, the last event will reach them."""
-        self._own_console = b""  # peer of the one that is a child of this pipeline, once it has said Hello
+        self._audience = Audience(self.port.send)
         self._leaving = False  # as soon as it has shown all there is
         self._beats = 0
         self._next_beat = self._last_turn = time.monotonic()
@@ -175,7 +182,8 @@ class Hub:
     def run(self) -> None:
         """Serve until the end, then tell everybody. Nothing that a peer sends can make it raise."""
         poller = zmq.Poller()
-        for socket in (self.port.socket, self.publisher.socket, self._wakeup.reader):
+        doors = self.door.sockets if self.door is not None else []
+        for socket in (self.port.socket, self.publisher.socket, self._wakeup.reader, *doors):
             poller.register(socket, zmq.POLLIN)
         try:
             self._last_turn = time.monotonic()
@@ -188,6 +196,8 @@ class Hub:
 
     def close(self) -> None:
         """Close the sockets; `run` does it at its end. Idempotent."""
+        if self.door is not None:
+            self.door.close()
         self.port.close(linger=LAST_EVENTS_S)
         self.publisher.close(linger=LAST_EVENTS_S)
         self._wakeup.close()
@@ -200,10 +210,15 @@ class Hub:
     def _turn(self) -> None:
         self._notice_sleep()
         self._wakeup.clear()
+        if self.door is not None:
+            self.door.turn()
         for topic in self.publisher.poll_subscriptions():
             self.publisher.publish(Welcome(instance=self.identity.instance), topic=topic)
         for peer, received in receive_all(self.port, self._bad_frames, self._answer_bad_frame):
-            self._handle(peer, received.message)
+            if received.client:
+                self._handle_remote(peer, received)
+            else:
+                self._handle(peer, received.message)
         while not self._orders.empty():
             self._orders.get()()
         self._line.flush()
@@ -266,10 +281,9 @@ class Hub:
 
     def _end(self, code: str, text: str) -> None:
         """End; in order only once our own console has said that it has all there is, as often as it is lost."""
-        if self._running and not code and (self._own_console or self._recovery.is_console_away):
+        if self._running and not code and (self._audience.is_here or self._recovery.is_console_away):
             self._leaving = True
-            if self._own_console:
-                self.port.send(self._own_console, Ping(number=self._beats))
+            self._audience.ask()
         elif self._running:
             self._running = False
             self.outcome = Outcome(code, text)
@@ -294,12 +308,23 @@ class Hub:
                 self.port.send(peer, self._status())
             case Hello():
                 self._on_hello(peer, message)
-            case Pong() if peer == self._own_console:
-                if self._leaving:
-                    self._own_console = b""
-                    self._end("", "")
+            case Pong() if self._line.of(peer) is None:
+                self._on_shown(peer, message)
             case _:
                 self._from_actor(peer, message)
+
+    def _handle_remote(self, peer: bytes, received: Received) -> None:
+        """A client on another machine is a client, whatever it calls itself: it takes no actor's place."""
+        message = received.message
+        match message:
+            case Submit() if message.source == "-" or message.journal:
+                text = "a client on another machine names a file that is here, and has none written"
+                self.port.send(peer, Rejected(job=message.job, code="not_allowed", text=text))
+            case Submit() | Cancel() | SnapshotRequest() | StatusRequest():
+                log.info("from another machine", extra={"client": received.client, "type": message.TYPE})
+                self._handle(peer, message)
+            case _:
+                pass
 
     def _submit(self, peer: bytes, message: Submit) -> None:
         """A journal is opened first: what it holds is committed already."""
@@ -330,7 +355,7 @@ class Hub:
             self.console_pids.add(message.pid)
             self._lacks_console = self._recovery.is_console_away = False
             if self._recovery.crew is not None and message.pid == self._recovery.crew.pids().get(CONSOLE):
-                self._own_console = peer
+                self._audience.come(peer)
             self._dispatch()
             if self._leaving:
                 self._end("", "")
@@ -399,9 +424,16 @@ class Hub:
 
     def _on_lost(self, name: str, how: str) -> None:
         if name == CONSOLE:
-            self._own_console = b""
+            self._audience.go()
         if self._running:
             self._recovery.on_lost(name, how)
+
+    def _on_shown(self, peer: bytes, answer: Pong) -> None:
+        """Our own console says how far it has come."""
+        if self._audience.answers(peer, answer.number) and self._leaving:
+            self._audience.go()
+            self._end("", "")
+        self._dispatch()
 
     def _allow_jobs(self) -> None:
         self._may_start = True
@@ -411,6 +443,8 @@ class Hub:
         """Give the frontend what it may read: the queue stays in the ledger."""
         frontend = self._line[STATIONS[0]]
         if not self._may_start or self._lacks_console or self._recovery.has_lost_work or not frontend.ready:
+            return
+        if self._audience.is_behind:
             return
         while (work := self._ledger.next_to_read()) is not None:
             self._line.tell(frontend, work)
@@ -423,6 +457,7 @@ class Hub:
                 published = replace(event, memory="")
             if isinstance(event, TerminalEvent):
                 self._journals.close(event.job)
+                self._audience.job_ended()
             try:
                 self.publisher.publish(published)
             except ProtocolError:  # never meant to happen, and no reason to take the other jobs down

@@ -50,6 +50,7 @@ from susurrus.protocol import ActorSettings, Connection, RuntimeFolder, Status, 
 if TYPE_CHECKING:
     from susurrus.actors.bridge import Departure
     from susurrus.actors.journal import Journal
+    from susurrus.protocol.listen import Listener
 
 STOP_S = 0.75  # a child that was told to stop gets SIGTERM after this, and SIGKILL after as long again
 
@@ -65,6 +66,7 @@ class PipelineSettings(TypedDict, total=False):
     child_arguments: Sequence[str]
     python: str
     limits: Limits | None
+    listener: Listener | None
     on_status: Callable[[Status], None] | None
 
 
@@ -87,6 +89,7 @@ class Pipeline:
         python: str = sys.executable,
         limits: Limits | None = None,
         resident: bool = False,
+        listener: Listener | None = None,
         on_status: Callable[[Status], None] | None = None,
     ) -> None:
         """Keep the settings; `start`, or entering the context, starts the processes.
@@ -102,9 +105,11 @@ class Pipeline:
             python: their interpreter; a frozen host names one.
             limits: what is put up with before an actor is killed and started again.
             resident: it stays for others: `run.py --connect` finds it.
+            listener: where clients on other machines come in (`susurrus.protocol.listen`); None lets none in.
             on_status: told about once a second how the pipeline is, on the hub's thread: it must not wait for anything.
         """
         self._is_resident = resident
+        self._listener = listener
         self._on_status = on_status
         self._model = model
         self._precision = precision
@@ -153,6 +158,8 @@ class Pipeline:
                 open_journal=self._open_journal,
             )
             resources.callback(self._hub.close)
+            if self._listener is not None:
+                self._hub.door = self._listener.open(context, self._hub.port, self._hub.publisher)
             self.connection = self._describe()
             self.connection_file = self.connection.write()
             self._supervisor = Supervisor(self.connection_file, self._on_exit, python=self._python)
@@ -334,6 +341,7 @@ class Pipeline:
             transport=self._hub.transport,
             started=time.time(),
             resident=self._is_resident,
+            listens=self._hub.door.endpoint if self._hub.door is not None else "",
             settings=ActorSettings(
                 str(self._directory), self._precision, self._threads or usable_cpus(), self._provider
             ),

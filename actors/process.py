@@ -56,6 +56,8 @@ def main(
         lifeline.watch(sys.stdin.fileno())
     try:
         connection = Connection.read(arguments.connection)
+        if not connection.is_local:
+            leave(exits.PIPELINE, f"{arguments.connection}: names another machine; an actor lives beside its hub")
         shell = shell_type(arguments.trace)(make(connection.settings, arguments), connection, zmq.Context())
         signal.signal(signal.SIGTERM, lambda _signum, _frame: shell.stop())
         shell.run()

@@ -25,6 +25,8 @@ def add_pipeline_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("pipelines that stay").add_argument
     help_text = "start a pipeline that stays: other runs use it with --connect, and need not load the model"
     add("--serve", action="store_true", help=help_text)
+    help_text = "let clients on other machines in, whose keys are known; see docs/security.md"
+    add("--listen", metavar="tcp://HOST:PORT", help=help_text)
     help_text = "use the pipeline of a --serve, if one is there; otherwise start one as usual"
     add("--connect", action="store_true", help=help_text)
     help_text = "connection file of the one to use, instead of the newest; it has to be there"

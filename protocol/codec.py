@@ -82,11 +82,12 @@ class _Containers:
         if self._left < 0:
             raise ValueError("too many maps and lists")
 
-    def list(self, values: list[Any]) -> list[Any]:
+    def make_list(self, values: list[Any]) -> list[Any]:
+        """The list, if it is not one too many."""
         self._count()
         return values
 
-    def map(self, pairs: list[tuple[Any, Any]]) -> dict[str, Any]:
+    def make_map(self, pairs: list[tuple[Any, Any]]) -> dict[str, Any]:
         """A map whose keys are distinct strings; msgpack itself lets the last of two equal keys win."""
         self._count()
         result = dict(pairs)
@@ -266,7 +267,7 @@ def _unpack_map(frame: Frame, code: str) -> dict[str, Any]:
         _refuse_incomplete(frame)
         count = _Containers()
         value = msgpack.unpackb(
-            frame, object_pairs_hook=count.map, list_hook=count.list, ext_hook=_refuse_ext, max_ext_len=0
+            frame, object_pairs_hook=count.make_map, list_hook=count.make_list, ext_hook=_refuse_ext, max_ext_len=0
         )
     except Exception as error:  # noqa: BLE001  msgpack's errors have no common base, as it says
         raise ProtocolError(code, f"not msgpack as it should be ({type(error).__name__})") from None

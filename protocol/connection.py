@@ -2,28 +2,36 @@
 
 JSON, mode 0600, in the pipeline's runtime folder; written under another name and renamed once the hub is
 ready, so whoever sees it sees all of it. Actors are started as `python -m susurrus.actors.<name>
---connection FILE`; a console attaches to a FILE or to the newest living pipeline.
+--connection FILE`; a console attaches to a FILE or to the newest living pipeline. A client on another machine
+has a file of its own that outlives any pipeline: the endpoints, the server's public key, its own key pair.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import secrets
-import stat
-import sys
+import math
+import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from susurrus.protocol.codec import MAJOR, VERSION
-from susurrus.protocol.errors import ConnectionFileError
+from susurrus.protocol.errors import ConnectionFileError, EndpointError
+from susurrus.protocol.private import read_private, write_private
 from susurrus.protocol.runtime import candidates, is_live, runtime_folders
 from susurrus.protocol.schema import ID_BYTES
-from susurrus.protocol.transport import Security, Transport
+from susurrus.protocol.transport import Security, Transport, parse_tcp
+
+if TYPE_CHECKING:
+    from susurrus.protocol.ports import HubLine
 
 FILE_NAME = "connection.json"
-_MAX_BYTES = 64 * 1024
+REMOTE_SILENCE_S = 10.0
+"""A remote pipeline beats every second: after this silence it is given up."""
+REMOTE_TROUBLE_S = 3.0
+"""The same, when the socket can tell why."""
+KEY_CHARACTERS = 40
+"""Of a key in Z85."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,33 +68,73 @@ class Connection:
     """For the actors of the pipeline."""
     protocol: str = VERSION
     """Version of the protocol, major.minor."""
+    listens: str = ""
+    """Endpoint of the hub's lines for clients on other machines; empty when there is none."""
+    resident: bool = False
+    """Whether it stays for others' jobs, and does not end with those of its owner."""
+
+    @classmethod
+    def to_remote(cls, address: str, server: Security, client: Security) -> Self:
+        """How a client on another machine reaches a pipeline that listens.
+
+        Args:
+            address: `tcp://HOST:PORT`, as the client's machine sees it; the events are at the next port.
+            server: The public key of the machine that listens.
+            client: The client's own pair.
+
+        Raises:
+            EndpointError: The address is none.
+        """
+        host, port = parse_tcp(address)
+        transport = Transport("remote", Path(), Security(server.public), client)
+        events = f"tcp://{host}:{port + 1}"
+        parse_tcp(events)
+        return cls(0, bytes(ID_BYTES), address, events, transport, 0.0)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the pipeline runs on this machine: then the lock in its folder tells whether it lives."""
+        return self.transport.scheme != "remote"
 
     @property
     def folder(self) -> Path:
-        """The pipeline's runtime folder."""
+        """The pipeline's runtime folder; of no use for a remote one."""
         return self.transport.folder
 
     @property
     def is_live(self) -> bool:
-        """Whether the pipeline's process lives, judged by the lock in its folder."""
-        return is_live(self.folder)
+        """Whether the pipeline's process lives, judged by the lock in its folder; always true of a remote one."""
+        return not self.is_local or is_live(self.folder)
 
-    def write(self, path: Path | None = None) -> Path:
+    def why_lost(self, line: HubLine, heard: float, patience: float) -> str:
+        """Why a client that has heard nothing for too long should give up, in one sentence; empty while it should not.
+
+        Args:
+            line: The client's line to the hub.
+            heard: When something was heard last, or the waiting began, seconds of `time.monotonic`.
+            patience: Seconds of silence after which to look whether a local pipeline lives.
+        """
+        silent_s = time.monotonic() - heard
+        if self.is_local:
+            gone = silent_s > patience and not self.is_live
+            return "the pipeline ended without a word: its process was killed" if gone else ""
+        trouble = line.trouble()
+        if silent_s > (REMOTE_TROUBLE_S if trouble else REMOTE_SILENCE_S):
+            return f"{self.hub}: {trouble or f'nothing was heard of it for {REMOTE_SILENCE_S:.0f} s'}"
+        return ""
+
+    def write(self, path: Path | None = None, *, replace: bool = True) -> Path:
         """Write the file and return its path, by default FILE_NAME in the runtime folder.
 
+        Args:
+            path: Where to.
+            replace: Whether a file that is there already may be replaced.
+
         Raises:
-            ConnectionFileError: It cannot be written.
+            ConnectionFileError: It cannot be written, or is there already.
         """
         target = path or self.folder / FILE_NAME
-        temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
-        try:
-            with open(temporary, "x", encoding="utf-8", opener=_private) as file:
-                json.dump(self._to_json(), file, indent=2)
-                file.write("\n")
-            temporary.replace(target)
-        except OSError as error:
-            temporary.unlink(missing_ok=True)
-            raise ConnectionFileError(f"{target}: cannot be written ({error.strerror})") from None
+        write_private(target, json.dumps(self._to_json(), indent=2) + "\n", ConnectionFileError, replace=replace)
         return target
 
     @classmethod
@@ -98,7 +146,8 @@ class Connection:
                 speaks another major version of the protocol.
         """
         try:
-            value = json.loads(_read_private(path))
+            missing = "no such connection file; does the pipeline run?"
+            value = json.loads(read_private(path, ConnectionFileError, missing=missing))
         except (ValueError, RecursionError):
             raise ConnectionFileError(f"{path}: damaged or half-written; start the pipeline again") from None
         version = value.get("protocol") if isinstance(value, dict) else None
@@ -109,11 +158,20 @@ class Connection:
             )
         try:
             return cls._from_json(value)
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, EndpointError) as error:
             raise ConnectionFileError(f"{path}: not a connection file ({error})") from None
 
     def _to_json(self) -> dict[str, Any]:
-        security = self.transport.security
+        security, client = self.transport.security, self.transport.client
+        if not self.is_local:
+            return {
+                "protocol": self.protocol,
+                "hub": self.hub,
+                "events": self.events,
+                "transport": self.transport.scheme,
+                "curve": {"public": security.public.decode()},
+                "client": {"public": client.public.decode(), "secret": client.secret.decode()},
+            }
         return {
             "protocol": self.protocol,
             "pid": self.pid,
@@ -125,10 +183,14 @@ class Connection:
             "curve": {"public": security.public.decode(), "secret": security.secret.decode()},
             "started": self.started,
             "settings": asdict(self.settings),
+            "resident": self.resident,
+            "listens": self.listens,
         }
 
     @classmethod
     def _from_json(cls, value: Any) -> Self:
+        if value["transport"] == "remote":
+            return cls._remote_from_json(value)
         instance = bytes.fromhex(_typed(value, "instance", str))
         scheme = _typed(value, "transport", str)
         if len(instance) != ID_BYTES or scheme not in ("ipc", "tcp"):
@@ -141,10 +203,22 @@ class Connection:
             hub=_typed(value, "hub", str),
             events=_typed(value, "events", str),
             transport=Transport(scheme, Path(_typed(value, "folder", str)), security),
-            started=float(_typed(value, "started", (int, float))),
+            started=_finite(value, "started"),
             settings=_settings(_typed(value, "settings", dict)),
             protocol=_typed(value, "protocol", str),
+            resident=value.get("resident") is True,
+            listens=_typed({"listens": ""} | value, "listens", str),
         )
+
+    @classmethod
+    def _remote_from_json(cls, value: Any) -> Self:
+        hub, events, protocol = (_typed(value, name, str) for name in ("hub", "events", "protocol"))
+        parse_tcp(hub)
+        parse_tcp(events)
+        curve, client = _typed(value, "curve", dict), _typed(value, "client", dict)
+        own = Security(_key(client, "public"), _key(client, "secret"))
+        transport = Transport("remote", Path(), Security(_key(curve, "public")), own)
+        return cls(0, bytes(ID_BYTES), hub, events, transport, 0.0, protocol=protocol)
 
 
 def _settings(value: dict[str, Any]) -> ActorSettings:
@@ -156,8 +230,11 @@ def _settings(value: dict[str, Any]) -> ActorSettings:
     )
 
 
-def newest_live() -> Connection | None:
+def newest_live(*, resident: bool = False) -> Connection | None:
     """The connection of the pipeline started last among those that live; None when none lives.
+
+    Args:
+        resident: only those that stay for others' jobs count.
 
     Looks wherever a runtime folder may be. Damaged and foreign files are passed over; nothing is changed.
     """
@@ -168,40 +245,9 @@ def newest_live() -> Connection | None:
                 connection = Connection.read(folder / FILE_NAME)
             except ConnectionFileError:
                 continue
-            if connection.is_live:
+            if connection.is_live and connection.resident >= resident:
                 found.append(connection)
     return max(found, key=lambda connection: connection.started, default=None)
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
-
-
-def _read_private(path: Path) -> bytes:
-    """The file's bytes, refused before they are read unless the file is this user's alone."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
-    except FileNotFoundError:
-        raise ConnectionFileError(f"{path}: no such connection file; does the pipeline run?") from None
-    except OSError as error:
-        raise ConnectionFileError(f"{path}: cannot be read ({error.strerror})") from None
-    try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise ConnectionFileError(f"{path}: not a regular file")
-        if sys.platform != "win32":
-            _refuse_foreign(path, status)
-        return os.read(descriptor, _MAX_BYTES)
-    finally:
-        os.close(descriptor)
-
-
-def _refuse_foreign(path: Path, status: os.stat_result) -> None:
-    if status.st_uid != os.geteuid():
-        raise ConnectionFileError(f"{path}: belongs to user {status.st_uid}, not to you; not used")
-    if status.st_mode & 0o077:
-        mode = stat.S_IMODE(status.st_mode)
-        raise ConnectionFileError(f"{path}: open to other users (mode {mode:04o}); run `chmod 600` on it")
 
 
 def _typed(value: Any, name: str, kind: type | tuple[type, ...]) -> Any:
@@ -209,3 +255,17 @@ def _typed(value: Any, name: str, kind: type | tuple[type, ...]) -> Any:
     if not isinstance(found, kind) or isinstance(found, bool):
         raise TypeError(name)
     return found
+
+
+def _key(value: dict[str, Any], name: str) -> bytes:
+    found = _typed(value, name, str).encode("ascii")
+    if len(found) != KEY_CHARACTERS:
+        raise ValueError(f"{name} key")
+    return bytes(found)
+
+
+def _finite(value: Any, name: str) -> float:
+    number = float(_typed(value, name, (int, float)))
+    if not math.isfinite(number):
+        raise ValueError(name)
+    return number

@@ -4,6 +4,7 @@
     ├── ProtocolError         a frame or message that breaks the protocol; never the end of an actor
     ├── EndpointError         an endpoint that cannot be bound, or must not be connected to
     ├── ConnectionFileError   a connection file that is missing, damaged, foreign or readable by others
+    ├── KeyFileError          a key file or a list of clients that is missing, damaged, foreign or open to others
     └── RuntimeFolderError    no private place for the pipeline's sockets
 
 Every text is one line. None holds transcripts, audio or keys, so all of them may be logged.
@@ -44,6 +45,10 @@ class EndpointError(WireError):
 
 class ConnectionFileError(WireError):
     """A connection file that is missing, damaged, foreign or readable by others."""
+
+
+class KeyFileError(WireError):
+    """A key file or a list of authorised clients that is missing, damaged, foreign or open to others."""
 
 
 class RuntimeFolderError(WireError):

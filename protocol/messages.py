@@ -495,7 +495,9 @@ class Done(Message):
     language_probability: float
     duration: float
     timings: dict[str, float]
-    """Seconds: `frontend`, `encoder`, `decoder` (work), `first_partial`, `total` (since Submit)."""
+    """Seconds: `frontend`, `encoder`, `decoder` (work), `first_partial`, `total` (since Submit), `encoder_p90`,
+    `decoder_p90` (a window with speech). And `real_time_factor`, seconds of audio a second since the frontend opened
+    it; `attempts`, 1 for a job that no loss of an actor has touched. Any of them may be missing."""
     complete: bool
     """False: the audio is damaged, and `text` is what its good part says."""
     warnings: tuple[str, ...]
@@ -627,8 +629,9 @@ class Status(Message):
     jobs: dict[str, int]
     """State -> jobs: `queued` and `running` now, `done`, `failed`, `cancelled`, `rejected` since the beginning."""
     latency: dict[str, dict[str, float]]
-    """Stage -> seconds a window, as `p50`, `p90`, `p99` of the last ones, and their `count`: `encoder`, `decoder`; a
-    job, `first_partial`."""
+    """Stage -> seconds: `encoder`, `decoder` a window with speech, `frontend` a window (the mean of a recording),
+    `first_partial` a job. As `p50`, `p90`, `p99` of the last 1024, `count` and `sum` of all; what never happened is
+    left out."""
     audio_s: float
     """Seconds of audio of committed windows."""
     busy_s: float

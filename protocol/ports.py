@@ -32,6 +32,7 @@ from susurrus.protocol.codec import (
 )
 from susurrus.protocol.errors import ProtocolError
 from susurrus.protocol.messages import Message, SendPort
+from susurrus.protocol.monitor import Troubles
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,15 +49,6 @@ EVENT_HWM = 1000
 HUB_TOPIC = b"hub/"
 """Topic of events that belong to no job. Topics are prefixes: the slash keeps job 1 apart from job 12."""
 MAX_TOPIC_BYTES = 64
-
-
-_TROUBLES: dict[int, str] = {
-    zmq.EVENT_CLOSED: "nobody listens there",
-    zmq.EVENT_HANDSHAKE_FAILED_AUTH: "it does not know this client's key: have it authorized there",
-    zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL: "it hung up: its key is not the one in the connection file",
-    zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL: "no pipeline that takes keys listens there",
-}
-_TOLD = zmq.EVENT_HANDSHAKE_SUCCEEDED | sum(_TROUBLES)
 
 
 def job_topic(job: bytes) -> bytes:
@@ -302,8 +294,7 @@ class HubLine(Port):
     def __init__(self, context: zmq.Context[Any], transport: Transport, identity: Identity, endpoint: str) -> None:
         super().__init__(context, zmq.DEALER, transport, identity, hwm=CONTROL_HWM)
         self.socket.routing_id = identity.instance
-        self._trouble = ""
-        self._monitor = self.socket.get_monitor_socket(_TOLD) if transport.scheme == "remote" else None
+        self._troubles = Troubles(self.socket) if transport.scheme == "remote" else None
         try:
             self._connect(endpoint)
         except BaseException:
@@ -312,21 +303,12 @@ class HubLine(Port):
 
     def trouble(self) -> str:
         """Why a remote hub cannot be talked to, as far as the socket can tell; empty when it can, or is a local one."""
-        if self._monitor is None:
-            return ""
-        from zmq.utils.monitor import recv_monitor_message  # noqa: PLC0415 - brings asyncio, which few need
-
-        while self._monitor.poll(0):
-            self._trouble = _TROUBLES.get(recv_monitor_message(self._monitor)["event"], "")
-        return self._trouble
+        return "" if self._troubles is None else self._troubles.latest()
 
     def close(self, *, linger: float = 0.0) -> None:
         """Close the socket. Idempotent."""
-        if self._monitor is not None and not self._monitor.closed:
-            if not self.socket.closed:
-                self.socket.disable_monitor()
-            self._monitor.close()
-            self._monitor = None
+        if self._troubles is not None:
+            self._troubles.close()
         super().close(linger=linger)
 
     def receive(self, timeout: float | None = 0.0) -> Received | None:

@@ -105,13 +105,13 @@ class RuntimeFolder:
 
 
 def candidates() -> list[Path]:
-    """Folders that may hold runtime folders, best first."""
+    """Folders that may hold runtime folders, best first; without links, which could point elsewhere tomorrow."""
     found = [Path(os.environ["XDG_RUNTIME_DIR"])] if os.environ.get("XDG_RUNTIME_DIR") else []
     with suppress(FileNotFoundError):
         found.append(Path(tempfile.gettempdir()))
     if os.name == "posix":
         found.append(Path("/tmp"))  # noqa: S108  its mode is checked, and the names in it are random
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(folder.resolve() for folder in found))
 
 
 def unusable(parent: Path) -> str | None:
@@ -119,7 +119,7 @@ def unusable(parent: Path) -> str | None:
 
     $XDG_RUNTIME_DIR must be the user's own with mode 0700 (its specification says so). Others may be shared
     if they are sticky and the system's, as /tmp is: then nobody can rename our folder and put another in its
-    place.
+    place. Nor may everybody be able to rename a folder further up.
     """
     if len(os.fsencode(parent / LONGEST_NAME)) > SOCKET_PATH_LIMIT:
         return f"too long for the {SOCKET_PATH_LIMIT} bytes of a socket's path"
@@ -131,8 +131,10 @@ def unusable(parent: Path) -> str | None:
         return "not a folder"
     if sys.platform == "win32":
         return None
+    if any(_is_open(above) for above in parent.parents):
+        return "others could replace a folder above it"
     private = status.st_uid == os.geteuid() and not status.st_mode & 0o022
-    if parent == Path(os.environ.get("XDG_RUNTIME_DIR", os.devnull)):
+    if parent == Path(os.environ.get("XDG_RUNTIME_DIR", os.devnull)).resolve():
         return None if private and not status.st_mode & 0o077 else "not yours alone (mode 0700)"
     shared = status.st_uid in (0, os.geteuid()) and status.st_mode & stat.S_ISVTX
     return None if private or shared else "others could replace folders in it"
@@ -174,6 +176,15 @@ def remove_abandoned(parent: Path) -> None:
         os.close(lock)
         if abandoned:
             shutil.rmtree(folder, ignore_errors=True)  # Windows kept the lock file as long as it was open
+
+
+def _is_open(folder: Path) -> bool:
+    """Whether everybody may rename what is in a folder: it is theirs to write and not sticky."""
+    try:
+        mode = folder.stat().st_mode
+    except OSError:
+        return True
+    return bool(mode & stat.S_IWOTH) and not mode & stat.S_ISVTX
 
 
 def _is_own_folder(path: Path) -> bool:

@@ -149,8 +149,16 @@ ALL = [
     ),
     StatusRequest(),
     Status(
-        *("0.1.0", "base", 3600.5, (ActorStatus("decoder", 4242, "working", 1, 2, 150_000_000, 12.5),)),
-        *({"queued": 3, "done": 12}, {"encoder": {"p50": 0.25, "count": 40.0}}, 1200.5, 150.25, 0, 2),
+        package="0.1.0",
+        model="base",
+        uptime_s=3600.5,
+        actors=(ActorStatus("decoder", 4242, "working", 1, 2, 150_000_000, 12.5),),
+        jobs={"queued": 3, "done": 12},
+        latency={"encoder": {"p50": 0.25, "count": 40.0}},
+        audio_s=1200.5,
+        busy_s=150.25,
+        bad_frames=0,
+        subscribers=2,
     ),
 ]
 SAMPLES: dict[str, Message] = {message.TYPE: message for message in ALL}

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import stat
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -166,6 +167,83 @@ def test_keys_are_in_the_file_but_not_in_the_repr(connection: Connection) -> Non
     public = connection.transport.security.public.decode()
     assert public in text
     assert not public or public not in repr(connection)
+
+
+def test_a_file_in_a_folder_where_everybody_may_replace_it_is_refused(connection: Connection, tmp_path: Path) -> None:
+    loose = tmp_path / "loose"
+    loose.mkdir()
+    path = connection.write(loose / "c.json")
+    loose.chmod(0o777)
+    assert "others could replace it" in refusal(path)
+    loose.chmod(0o1777)  # as /tmp is
+    assert Connection.read(path) == connection
+
+
+def test_a_file_with_a_nul_in_its_name_is_refused(tmp_path: Path) -> None:
+    refusal(tmp_path / "a\0b")
+
+
+# --- of a remote client -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def remote() -> Connection:
+    """What a client on another machine attaches with."""
+    return Connection.to_remote("tcp://host.example:7000", Security.generate(), Security.generate())
+
+
+def test_a_remote_clients_file_holds_its_own_key_and_the_servers_public_one(remote: Connection, tmp_path: Path) -> None:
+    path = remote.write(tmp_path / "c.json")
+    assert Connection.read(path) == remote
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert (remote.hub, remote.events) == ("tcp://host.example:7000", "tcp://host.example:7001")
+    assert remote.transport.security.secret == b""
+    path.chmod(0o640)
+    assert "open to other users" in refusal(path)
+
+
+def test_every_missing_or_wrong_field_of_a_remote_clients_file_is_refused(remote: Connection, tmp_path: Path) -> None:
+    path = remote.write(tmp_path / "c.json")
+    value = json.loads(path.read_text())
+    short = {"public": "x" * 39, "secret": "x" * 40}
+    odd: dict[str, list[Any]] = {
+        "hub": ["tcp://h:1;tcp://g:2", "ipc:///tmp/x", "tcp://h"],
+        "events": ["tcp://h:99999", "inproc://x"],
+        "curve": [{}, short],
+        "client": [{}, short, {"public": "é" * 40, "secret": "x" * 40}],
+    }
+    for name in value:
+        for wrong in [None, [], True, 0, "", *odd.get(name, [])]:
+            path.write_text(json.dumps(value | {name: wrong}))
+            refusal(path)
+        path.write_text(json.dumps({key: value[key] for key in value if key != name}))
+        refusal(path)
+
+
+def test_a_remote_pipeline_is_given_up_by_its_silence_and_never_by_a_lock(remote: Connection) -> None:
+    class Line:
+        def __init__(self, trouble: str) -> None:
+            self.trouble = lambda: trouble
+
+    def verdict(silent_s: float, trouble: str = "") -> str:
+        return remote.why_lost(Line(trouble), time.monotonic() - silent_s, 0.2)  # type: ignore[arg-type]
+
+    assert remote.is_live
+    assert not remote.is_local
+    assert verdict(5) == ""
+    assert verdict(11) == "tcp://host.example:7000: nothing was heard of it for 10 s"
+    assert verdict(1, "nobody listens there") == ""
+    assert verdict(4, "nobody listens there") == "tcp://host.example:7000: nobody listens there"
+
+
+def test_a_local_pipeline_is_given_up_when_its_lock_is_free_and_not_before(short_folder: Path) -> None:
+    line: Any = None
+    with RuntimeFolder.create() as folder:
+        connection = connection_in(folder.path)
+        assert connection.why_lost(line, time.monotonic() - 100, 0.2) == ""
+    assert list(short_folder.iterdir()) == []
+    assert connection.why_lost(line, time.monotonic(), 5) == ""
+    assert "was killed" in connection.why_lost(line, time.monotonic() - 1, 0.2)
 
 
 # --- the newest living one ----------------------------------------------------------------------------------

@@ -135,6 +135,7 @@ def test_every_limit_is_documented() -> None:
         f"| one buffer | {codec.MAX_ARRAY_BYTES // 1024} KiB |",
         f"| buffers | {codec.MAX_ARRAYS} |",
         f"| frames, without topic or routing id | {codec.MAX_FRAMES} |",
+        f"| maps and lists in one header or body | {codec.MAX_CONTAINERS} |",
         f"| topic | {ports.MAX_TOPIC_BYTES} bytes |",
         f"| queue of a data path (high-water mark, each side) | {ports.DATA_HWM} messages |",
         f"| queue of a hub's line | {ports.CONTROL_HWM} messages |",

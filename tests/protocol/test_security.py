@@ -38,7 +38,8 @@ from susurrus.protocol import (
     runtime,
 )
 from susurrus.protocol.errors import KeyFileError
-from susurrus.protocol.listen import Door, Listener, Refusals
+from susurrus.protocol.listen import Door, Listener
+from susurrus.protocol.monitor import Refusals
 from susurrus.protocol.ports import BadFrames
 
 if TYPE_CHECKING:
@@ -221,7 +222,7 @@ def test_a_peer_without_a_key_is_refused(
     ids=["http", "ZMTP 1", "ZMTP 2", "zeros"],
 )
 def test_what_speaks_no_zmtp_3_is_hung_up_on(words: bytes, house: House) -> None:
-    """libzmq speaks older versions of its protocol, which have no security, with those who ask for them."""
+    """ZeroMQ speaks older versions of its protocol, which have no security, with those who ask for them."""
     host, port = house.door.endpoint.removeprefix("tcp://").split(":")
     with sockets.create_connection((host, int(port)), WAIT) as stranger:
         stranger.sendall(words)
@@ -310,8 +311,21 @@ def test_a_port_that_is_taken_is_named_and_nothing_stays_behind(house: House, tm
 
 @pytest.mark.parametrize(
     "endpoint",
-    ["", "tcp://", "tcp://1.2.3.4", "1.2.3.4:5", "udp://1.2.3.4:5", "tcp://1.2.3.4:70000", "tcp://1.2.3.4:65535"]
-    + ["tcp://1.2.3.4:5;6.7.8.9:1", "tcp://a b:1", "tcp://-x:1", "tcp://[zz]:1", "tcp://1.2.3.4:5\n", "ipc:///tmp/x"],
+    [
+        "",
+        "tcp://",
+        "tcp://1.2.3.4",
+        "1.2.3.4:5",
+        "udp://1.2.3.4:5",
+        "tcp://1.2.3.4:70000",
+        "tcp://1.2.3.4:65535",  # there is no next port
+        "tcp://1.2.3.4:5;6.7.8.9:1",
+        "tcp://a b:1",
+        "tcp://-x:1",
+        "tcp://[zz]:1",
+        "tcp://1.2.3.4:5\n",
+        "ipc:///tmp/x",
+    ],
 )
 def test_what_is_no_endpoint_is_refused(endpoint: str, tmp_path: Path) -> None:
     keys.make_server_key(tmp_path)
@@ -458,13 +472,15 @@ def test_a_link_to_a_folder_is_followed_once(tmp_path: Path, monkeypatch: pytest
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="needs to become another user")
 def test_another_user_cannot_connect_to_a_socket_in_the_folder(context: zmq.Context[Any], hub: Identity) -> None:
-    become = "import os; os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
-    knock = "import socket, sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1])"
+    become = "os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
+    imports, knock = "import os, socket, sys\n", "socket.socket(socket.AF_UNIX).connect(sys.argv[1])"
     with RuntimeFolder.create() as folder, HubPort(context, Transport("ipc", folder.path), hub) as port:
         path = port.endpoint.removeprefix("ipc://")
-        refused = subprocess.run([sys.executable, "-c", become + knock, path], capture_output=True, check=False)
+        refused = subprocess.run(
+            [sys.executable, "-c", imports + become + knock, path], capture_output=True, check=False
+        )
         assert b"PermissionError" in refused.stderr
-        subprocess.run([sys.executable, "-c", knock, path], check=True)  # its owner can
+        subprocess.run([sys.executable, "-c", imports + knock, path], check=True)  # its owner can
 
 
 # --- frames -----------------------------------------------------------------------------------------------------

@@ -5,7 +5,8 @@ from __future__ import annotations
 import socket as sockets
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Self
+from pathlib import Path
+from typing import Any, Self
 
 import pytest
 import zmq
@@ -24,9 +25,6 @@ from susurrus.protocol import (
     encode,
     new_id,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 WAIT = 20  # seconds; a limit for failures
 REFUSED = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
@@ -185,12 +183,48 @@ def test_a_client_needs_only_the_public_key(
         assert port.receive(WAIT) is not None
 
 
-@pytest.mark.parametrize("endpoint", ["tcp://192.0.2.1:5555", "tcp://0.0.0.0:5555", "ipc:///tmp/x"])
+@pytest.mark.parametrize(
+    "endpoint",
+    [
+        "tcp://192.0.2.1:5555",
+        "tcp://0.0.0.0:5555",
+        "ipc:///tmp/x",
+        "tcp://127.0.0.1:5555;192.0.2.1:5555",  # libzmq takes what is before the semicolon for the source address
+        "tcp://127.0.0.1:5555@192.0.2.1",
+        "tcp://127.0.0.1:",
+        "tcp://127.0.0.1:5555\n",
+    ],
+)
 def test_tcp_connects_to_the_loopback_only(
     endpoint: str, context: zmq.Context[Any], tcp: Transport, hub: Identity
 ) -> None:
     with pytest.raises(EndpointError):
         HubLine(context, tcp, hub, endpoint)
+
+
+@pytest.mark.parametrize("name", ["../x/hub", "a/b", "", ".", "..", "hub\0", "hub\n", "é", "tcp://192.0.2.1:1"])
+def test_ipc_connects_to_sockets_in_its_own_folder_only(
+    name: str, context: zmq.Context[Any], runtime_folder: Path, hub: Identity
+) -> None:
+    ipc = Transport("ipc", runtime_folder)
+    for endpoint in (f"ipc://{runtime_folder}/{name}", f"ipc:///tmp/{name}", name):
+        with pytest.raises(EndpointError):
+            HubLine(context, ipc, hub, endpoint)
+
+
+def test_a_remote_client_connects_by_tcp_with_both_keys_and_binds_nothing(
+    context: zmq.Context[Any], hub: Identity
+) -> None:
+    server, own = Security.generate(), Security.generate()
+    good = Transport("remote", Path(), Security(server.public), own)
+    with pytest.raises(EndpointError, match="binds nothing"):
+        HubPort(context, good, hub)
+    for endpoint in ("ipc:///tmp/x", "inproc://x", "tcp://h:1;tcp://g:2", "tcp://h:99999"):
+        with pytest.raises(EndpointError):
+            HubLine(context, good, hub, endpoint)
+    for keyless in (Transport("remote", Path(), Security(), own), Transport("remote", Path(), server)):
+        with pytest.raises(EndpointError, match="nothing is connected"):
+            HubLine(context, keyless, hub, "tcp://127.0.0.1:9")
 
 
 def test_the_environment_chooses_the_transport(monkeypatch: pytest.MonkeyPatch, runtime_folder: Path) -> None:
