@@ -1,0 +1,1 @@
+"""Two pipelines side by side, stage by stage: see `susurrus.models.compare`."""
