@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from susurrus.protocol import (
     Error,
     Failed,
     Features,
+    Fence,
     Hello,
     HiddenStates,
     Identity,
@@ -34,6 +36,8 @@ from susurrus.protocol import (
     Rejected,
     Stop,
     Stopped,
+    Upstream,
+    Working,
     encode,
     new_id,
 )
@@ -358,3 +362,79 @@ def test_sockets_are_closed_when_an_actor_cannot_begin(stage: MakeStage, encoder
         (on_stage.folder.path / f"encoder-{shell._identity.instance.hex()[:8]}").touch()
         with pytest.raises(Exception, match="exists already"):
             shell.run()
+
+
+# --- attempts and losses ----------------------------------------------------------------------------------------
+
+
+def pong(stage: Stage, number: int = 1) -> Pong:
+    """What the actor says of itself, after everything said to it before."""
+    stage.say(Ping(number=number))
+    return stage.hear(Pong, lambda message: message.number == number)
+
+
+def test_work_of_an_attempt_that_is_over_is_not_done_and_its_credit_comes_back(
+    on_stage: Stage, encoder: FakeEncoder
+) -> None:
+    _, release = held(on_stage, encoder)
+    on_stage.hear(Credit)
+    stale, job = features(new_id()), new_id()
+    on_stage.upstream.send(stale)
+    on_stage.say(Fence(job=stale.job, attempt=2))
+    pong(on_stage)
+    release.set()
+    on_stage.say(Credit(windows=3))
+    assert isinstance(on_stage.result(), HiddenStates)
+    assert [on_stage.hear(Credit).windows for _ in range(2)] == [1, 1]
+    on_stage.upstream.send(replace(stale, attempt=2))
+    on_stage.upstream.send(features(job))
+    assert [message.job for message in (on_stage.result(), on_stage.result()) if isinstance(message, HiddenStates)] == [
+        stale.job,
+        job,
+    ]
+    assert encoder.handled.count(stale.job) == 1
+
+
+def test_a_result_whose_attempt_ends_while_it_waits_for_credit_is_not_sent_and_costs_none(
+    on_stage: Stage, encoder: FakeEncoder
+) -> None:
+    stale, wanted = features(new_id()), features(new_id())
+    encoder.entered[stale.job] = threading.Event()
+    on_stage.upstream.send(stale)
+    assert encoder.entered[stale.job].wait(PATIENCE_S)
+    on_stage.upstream.send(wanted)
+    on_stage.say(Fence(job=stale.job, attempt=2))
+    pong(on_stage)
+    on_stage.say(Credit(windows=1))
+    result = on_stage.result()
+    assert isinstance(result, HiddenStates)
+    assert result.job == wanted.job
+
+
+def test_a_new_upstream_is_granted_what_the_old_one_has_not_used(on_stage: Stage, encoder: FakeEncoder) -> None:
+    assert on_stage.hear(Credit).windows == WINDOWS_GRANTED
+    on_stage.say(Upstream())
+    assert on_stage.hear(Credit).windows == WINDOWS_GRANTED
+    _, release = held(on_stage, encoder)
+    on_stage.say(Upstream())
+    assert on_stage.hear(Credit).windows == WINDOWS_GRANTED - 1
+    release.set()
+
+
+def test_an_actor_names_the_window_before_it_works_on_it(on_stage: Stage, encoder: FakeEncoder) -> None:
+    job, release = held(on_stage, encoder)
+    assert on_stage.hear(Working) == Working(job, 0, 1)
+    release.set()
+
+
+def test_a_pong_tells_how_long_the_work_has_got_nowhere(on_stage: Stage, encoder: FakeEncoder) -> None:
+    assert pong(on_stage).stalled_s == 0.0  # there is nothing to do
+    _, release = held(on_stage, encoder)
+    first = pong(on_stage, 2).stalled_s
+    assert pong(on_stage, 3).stalled_s > first > 0
+    release.set()
+    on_stage.upstream.send(features(new_id(), 1))
+    while (said := pong(on_stage, 4)).stalled_s > 0 or said.backlog == 0:
+        pass  # it waits for credit, and that is not its own fault
+    on_stage.say(Credit(windows=2))
+    assert window_of(on_stage.result()) == 0
