@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
     from susurrus.models.sessions import Decoder, Encoder
     from susurrus.models.tokenizer import Tokenizer
     from susurrus.models.whisper import Whisper
+
+# ONNX Runtime (1.32) keeps a device id in the user's cache, writes a session id into the temporary folder and has a
+# client that uploads, from its import on. What runs offline does not. Whoever imports it here has imported this first.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 __all__ = [
     "AudioError",
