@@ -151,7 +151,8 @@ def _use(
 def _serve(arguments: argparse.Namespace) -> int:
     """Exit code of a pipeline that stays until a signal ends it."""
     with terminal_progress() as progress:
-        directory = ensure_model(arguments.model, precisions=(arguments.precision,), progress=progress, verify=False)
+        precisions = (arguments.precision,) if arguments.precision else None
+        directory = ensure_model(arguments.model, precisions=precisions, progress=progress, verify=False)
     pipeline = Pipeline(directory, **_settings(arguments), resident=True)
     signals = Signals(pipeline)
     try:
@@ -186,7 +187,8 @@ def _listener(endpoint: str) -> Listener:
 def _run(arguments: argparse.Namespace, wanted: DecodingOptions, inputs: Sequence[Input], batch: Batch) -> int:
     """Exit code of the life of a pipeline with a console, in which the batch is done."""
     with terminal_progress() as progress:
-        directory = ensure_model(arguments.model, precisions=(arguments.precision,), progress=progress, verify=False)
+        precisions = (arguments.precision,) if arguments.precision else None
+        directory = ensure_model(arguments.model, precisions=precisions, progress=progress, verify=False)
     options = job_options(directory, wanted)
     pipeline = Pipeline(
         directory,

@@ -55,9 +55,10 @@ def make_parser() -> argparse.ArgumentParser:
 
 def _add_model_options(parser: argparse.ArgumentParser) -> None:
     model = parser.add_argument_group("model")
-    model.add_argument("--model", default="base", help="name (base, tiny.en) or folder of a model (default: base)")
-    help_text = "of the model's arithmetic (default: int8)"
-    model.add_argument("--precision", choices=PRECISIONS, default="int8", help=help_text)
+    help_text = "name (base, tiny.en) or folder of a model, be it an Optimum export (default: base)"
+    model.add_argument("--model", default="base", help=help_text)
+    help_text = "of the model's arithmetic (default: int8, or what an Optimum export has)"
+    model.add_argument("--precision", choices=PRECISIONS, help=help_text)
     help_text = "what of ONNX Runtime runs the model, such as cuda or openvino (default: cpu)"
     model.add_argument("--provider", default="cpu", metavar="NAME", help=help_text)
     help_text = "of each model session; 0 means the CPUs this process may use (default: 0)"

@@ -217,9 +217,9 @@ def _check_models(finding: Finding) -> None:
         path = folder / name
         state = examine(path, name)
         finding.facts[name] = "not provisioned yet" if state.kind is Kind.ABSENT else state.kind.name.lower()
-        if state.kind is Kind.READY and state.manifest is not None:
-            size = sum(record.size for record in state.manifest.files.values())
-            finding.facts[name] = f"ready ({', '.join(state.manifest.precisions)}, {size / 1e6:.0f} MB)"
+        if state.kind is Kind.READY:
+            size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+            finding.facts[name] = f"ready ({', '.join(state.precisions)}, {size / 1e6:.0f} MB)"
         elif state.kind is Kind.OUTDATED:
             finding.warnings.append(f"{state.reason}: its next use builds it again")
         elif state.kind is not Kind.ABSENT:

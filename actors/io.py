@@ -32,7 +32,7 @@ def receive_all(
 ) -> Iterator[T_co]:
     """What has come in, until nothing is left; a bad frame is counted and logged, and the port goes on.
 
-    A peer that sends without end does not keep the thread from its other work: after MAX_AT_ONCE it is for the next turn.
+    A peer that sends without end does not keep the thread from its other work: after MAX_AT_ONCE the next turn has it.
 
     Args:
         port: to read.

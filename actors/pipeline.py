@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import errno
 import os
 import secrets
 import signal
@@ -38,13 +39,13 @@ from susurrus.actors.supervisor import KILL, Command, Supervisor, describe_exit
 from susurrus.actors.view import JobEvent
 from susurrus.actors.watch import Limits
 from susurrus.models.config import ModelConfig
-from susurrus.models.errors import ModelError
+from susurrus.models.directories import checked_options, repair, resolve_precision
+from susurrus.models.errors import ModelError, OutputError
 from susurrus.models.options import DecodingOptions, OptionFields
 from susurrus.models.providers import CPU
 from susurrus.models.provision import ensure_model
 from susurrus.models.provisioning.manifest import verify
 from susurrus.models.threads import usable_cpus
-from susurrus.models.tokenizer import Tokenizer
 from susurrus.protocol import ActorSettings, Connection, RuntimeFolder, Status, Submit, TranscribeOptions, Transport
 
 if TYPE_CHECKING:
@@ -54,13 +55,15 @@ if TYPE_CHECKING:
 
 STOP_S = 0.75  # a child that was told to stop gets SIGTERM after this, and SIGKILL after as long again
 
+TOO_MANY_FILES = "too many open files: raise the limit (ulimit -n), a pipeline takes some 50"
+
 AudioSource = str | Path | NDArray[np.float32]
 
 
 class PipelineSettings(TypedDict, total=False):
     """What a pipeline is started with, beside its model; see `Pipeline`."""
 
-    precision: str
+    precision: str | None
     threads: int
     provider: str
     child_arguments: Sequence[str]
@@ -80,7 +83,7 @@ class Pipeline:
         self,
         model: str | Path = "base",
         *,
-        precision: str = "int8",
+        precision: str | None = None,
         threads: int = 0,
         provider: str = CPU,
         console: Command | None = None,
@@ -96,7 +99,7 @@ class Pipeline:
 
         Args:
             model: a known name, provisioned if need be, or a model directory.
-            precision: `int8` or `float32`.
+            precision: `int8` or `float32`; None takes `int8`, and of an Optimum export what there is.
             threads: of the encoder's and of the decoder's sessions; 0 takes the CPUs this process may use.
             provider: execution provider of the sessions, a name of `susurrus.models.providers`.
             console: a console to run as a child of this pipeline.
@@ -112,7 +115,7 @@ class Pipeline:
         self._listener = listener
         self._on_status = on_status
         self._model = model
-        self._precision = precision
+        self._wanted_precision = precision
         self._threads = threads
         self._provider = provider
         self._console = console
@@ -136,18 +139,29 @@ class Pipeline:
         Raises:
             ModelError: the model is missing and cannot be had.
             OSError: the interpreter of the children cannot be started.
-            PipelineError: this pipeline has ended; make another.
+            PipelineError: this pipeline has ended; make another. Or the system has no descriptors left.
             WireError: there is no private place for the sockets.
         """
         if self._thread is not None:
             self.raise_if_ended()
             return self
-        self._directory = ensure_model(self._model, precisions=(self._precision,), verify=False)
+        try:
+            self._start()
+        except (zmq.ZMQError, OSError) as error:
+            if error.errno not in (errno.EMFILE, errno.ENFILE):
+                raise
+            raise PipelineError("resources", TOO_MANY_FILES) from error
+        return self
+
+    def _start(self) -> None:
+        wanted = self._wanted_precision
+        self._directory = ensure_model(self._model, precisions=(wanted,) if wanted else None, verify=False)
+        self._precision = resolve_precision(self._directory, wanted)
         self._config = ModelConfig.from_directory(self._directory)
         with contextlib.ExitStack() as resources:
             self._folder = resources.enter_context(RuntimeFolder.create())
             context: zmq.Context[Any] = zmq.Context()
-            resources.callback(context.term)
+            resources.callback(context.destroy, linger=0)  # `term` waits for sockets that a failing start left open
             transport = Transport.choose(self._folder.path)
             self._hub = Hub(
                 context,
@@ -174,7 +188,6 @@ class Pipeline:
         self._thread.start()
         threading.Thread(target=self._verify_model, name="susurrus-verify", daemon=True).start()
         atexit.register(self.close)
-        return self
 
     def close(self) -> None:
         """Stop everything and wait until it is gone; open jobs fail with `stopped`. Idempotent."""
@@ -278,6 +291,7 @@ class Pipeline:
 
         Raises:
             OptionError: an option has a value that does not exist for this model, or the array is no such samples.
+            OutputError: the array cannot be handed over, because there is no room for it.
             PipelineError: the pipeline ended first, or does not take the job.
         """
         return self._events(audio, DecodingOptions(**options))
@@ -320,14 +334,12 @@ class Pipeline:
         if not isinstance(audio, np.ndarray):
             yield STDIN if audio == STDIN else str(Path(audio).absolute()), str(audio)
             return
-        import soundfile  # noqa: PLC0415 - files do not need it in this process
-
-        from susurrus.models.frontend import check_samples  # noqa: PLC0415
+        from susurrus.models.frontend import check_samples  # noqa: PLC0415 - files do not need it in this process
 
         check_samples(audio, self._config.audio.sample_rate)
         path = self._folder.path / f"{secrets.token_hex(8)}.wav"
-        soundfile.write(path, audio, self._config.audio.sample_rate, subtype="FLOAT")
         try:
+            _spool(path, audio, self._config.audio.sample_rate)
             yield str(path), "samples"
         finally:
             path.unlink(missing_ok=True)
@@ -373,8 +385,7 @@ class Pipeline:
         except (ModelError, OSError) as error:
             damages = str(error)
         if damages:
-            fix = f"python -m susurrus.models.provision {self._config.name}"
-            self._hub.stop("model", f"{self._directory}: {damages}; repair it with: {fix}")
+            self._hub.stop("model", f"{self._directory}: {damages}; {repair(self._directory, self._config.name)}")
         else:
             self._hub.allow_jobs()
 
@@ -424,10 +435,27 @@ class Pipeline:
             self._supervisor.signal(names, signum)
 
 
+def _spool(path: Path, samples: NDArray[np.float32], rate: int) -> None:
+    """Write samples where the frontend can read them.
+
+    Raises:
+        OutputError: not all of them could be written.
+    """
+    import soundfile  # noqa: PLC0415 - files do not need it in this process
+
+    try:
+        soundfile.write(path, samples, rate, subtype="FLOAT")
+        is_whole = path.stat().st_size > samples.nbytes
+    except (OSError, soundfile.SoundFileError, AssertionError):  # it asserts that all was written
+        is_whole = False
+    if not is_whole:
+        raise OutputError(f"{path.parent}: the samples cannot be written there: make room on its disk, or name a file")
+
+
 def job_options(directory: Path, options: DecodingOptions) -> TranscribeOptions:
     """Options of a job for the model in `directory`, refused in words before any work is done.
 
     Raises:
         OptionError: an option has a value that does not exist for this model.
     """
-    return to_message(options.checked(Tokenizer.from_directory(directory).special))
+    return to_message(checked_options(directory, options))

@@ -1,8 +1,9 @@
 """What a model is: its sizes, its audio parameters, its special tokens, all read from the model's own files.
 
 A model directory holds `model.json` (`ModelConfig`, written once by the builder) and `vocabulary.txt` (one
-byte-level token a line, line number = id). Special tokens are found by name in the vocabulary; no id is
-written down in this code, because English-only models and large-v3 number them differently.
+byte-level token a line, line number = id); an Optimum export the JSON files of its Hugging Face checkpoint
+instead. Special tokens are found by name in the vocabulary; no id is written down in this code, because
+English-only models and large-v3 number them differently.
 
 References: `ModelDimensions` and `is_multilingual` in whisper/model.py, the constants of whisper/audio.py
 (openai-whisper); config.json of CTranslate2; config.json, generation_config.json and preprocessor_config.json
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 MODEL_FILE = "model.json"
+CONFIG_FILE = "config.json"
 VOCABULARY_FILE = "vocabulary.txt"
 
 MULTILINGUAL_VOCABULARY = 51865
@@ -35,6 +37,7 @@ TIMESTAMPS = tuple(f"<|{index * 0.02:.2f}|>" for index in range(1501))
 """`<|0.00|>` to `<|30.00|>`: a step of 0.02 s is one encoder position, 30 s one window."""
 
 _REPAIR = "provision the model again: python -m susurrus.models.provision"
+_COPY = "take another copy of the checkpoint"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +70,27 @@ class Dimensions:
         for state, head in ((self.n_audio_state, self.n_audio_head), (self.n_text_state, self.n_text_head)):
             if state % head:
                 raise ValueError(f"a width of {state} does not divide into {head} attention heads")
+
+    @classmethod
+    def from_hugging_face(cls, facts: Mapping[str, Any]) -> Self:
+        """From `config.json` of a Hugging Face checkpoint.
+
+        Raises:
+            KeyError: One is missing.
+            ValueError: One is no whole number above 0, or the heads do not divide the width.
+        """
+        return cls(
+            n_mels=facts["num_mel_bins"],
+            n_audio_ctx=facts["max_source_positions"],
+            n_audio_state=facts["d_model"],
+            n_audio_head=facts["encoder_attention_heads"],
+            n_audio_layer=facts["encoder_layers"],
+            n_vocab=facts["vocab_size"],
+            n_text_ctx=facts["max_target_positions"],
+            n_text_state=facts["d_model"],
+            n_text_head=facts["decoder_attention_heads"],
+            n_text_layer=facts["decoder_layers"],
+        )
 
     @property
     def head_size(self) -> int:
@@ -172,10 +196,10 @@ class SpecialTokens:
                 multilingual=len(vocabulary) >= MULTILINGUAL_VOCABULARY,
             )
         except (KeyError, ValueError) as error:
-            raise ModelError(f"{source}: not a Whisper vocabulary ({error}); {_REPAIR}") from error
+            raise ModelError(f"{source}: not a Whisper vocabulary ({error}); {_fix(source)}") from error
         if tuple(vocabulary[begin : begin + len(TIMESTAMPS)]) != TIMESTAMPS:
             raise ModelError(
-                f"{source}: timestamps are not one run from {TIMESTAMPS[0]} to {TIMESTAMPS[-1]}; {_REPAIR}"
+                f"{source}: timestamps are not one run from {TIMESTAMPS[0]} to {TIMESTAMPS[-1]}; {_fix(source)}"
             )
         return special
 
@@ -210,12 +234,14 @@ class ModelConfig:
 
     @classmethod
     def from_directory(cls, directory: Path) -> Self:
-        """Reads `model.json` of a model directory.
+        """Reads `model.json` of a model directory, or what an Optimum export has instead.
 
         Raises:
-            ModelError: The file is missing, not JSON, of another format, or contradicts itself.
+            ModelError: A file is missing, not JSON, of another format, or contradicts itself.
         """
         path = directory / MODEL_FILE
+        if not path.exists() and (directory / CONFIG_FILE).exists():
+            return cls.from_hugging_face(directory)
         content = _read_json(path)
         if content.get("format") != FORMAT:
             raise ModelError(f"{path}: format {content.get('format')!r} instead of {FORMAT}; {_REPAIR}")
@@ -232,11 +258,26 @@ class ModelConfig:
             raise ModelError(f"{path}: {_reason(error)}; {_REPAIR}") from error
 
     @classmethod
+    def from_hugging_face(cls, directory: Path) -> Self:
+        """Collects the facts, the sizes too, from the JSON files of a Hugging Face checkpoint or an export of one.
+
+        Raises:
+            ModelError: See `from_source`.
+        """
+        path = directory / CONFIG_FILE
+        try:
+            dimensions = Dimensions.from_hugging_face(_read_json(path, _COPY))
+        except (KeyError, ValueError) as error:
+            raise ModelError(f"{path}: {_reason(error)}; {_COPY}") from error
+        return cls.from_source(directory.resolve().name, dimensions, directory)
+
+    @classmethod
     def from_source(cls, name: str, dimensions: Dimensions, directory: Path) -> Self:
         """Collects the facts from a checkpoint's own JSON files, CTranslate2's or Hugging Face's.
 
-        Reads `config.json`, `generation_config.json` and `preprocessor_config.json`, the last two where they
-        exist; a later file wins. CTranslate2's `lang_ids` is not used: for tiny.en it is off by one.
+        Reads `config.json`, `generation_config.json` and `preprocessor_config.json` (or the part of newer
+        ones' `processor_config.json`), the last two where they exist; a later file wins. CTranslate2's `lang_ids`
+        is not used: for tiny.en it is off by one.
 
         Args:
             name: The model's name.
@@ -246,11 +287,13 @@ class ModelConfig:
         Raises:
             ModelError: A file is missing, not JSON, lacks suppressed tokens or contradicts the dimensions.
         """
-        facts = _read_json(directory / "config.json")
-        for optional in ("generation_config.json", "preprocessor_config.json"):
-            if (directory / optional).exists():
-                facts |= _read_json(directory / optional)
+        facts = _read_json(directory / CONFIG_FILE, _COPY)
         try:
+            if (directory / "processor_config.json").exists():
+                facts |= _read_json(directory / "processor_config.json", _COPY).get("feature_extractor") or {}
+            for optional in ("generation_config.json", "preprocessor_config.json"):
+                if (directory / optional).exists():
+                    facts |= _read_json(directory / optional, _COPY)
             return cls(
                 name=name,
                 dimensions=dimensions,
@@ -264,7 +307,7 @@ class ModelConfig:
                 alignment_heads=_pairs(facts.get("alignment_heads") or ()),
             )
         except (KeyError, TypeError, ValueError) as error:
-            raise ModelError(f"{directory}: {_reason(error)}; take another copy of the checkpoint") from error
+            raise ModelError(f"{directory}: {_reason(error)}; {_COPY}") from error
 
     def to_json(self) -> str:
         """The text of `model.json`."""
@@ -296,14 +339,19 @@ def _languages(vocabulary: Sequence[str], start: int, stop: int) -> Mapping[str,
     return {SAME_CODE.get(code, code): token for token, code in codes}
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def _read_json(path: Path, fix: str = _REPAIR) -> dict[str, Any]:
     try:
         content = json.loads(path.read_bytes())
     except (OSError, ValueError) as error:  # json and UTF-8 errors are ValueErrors
-        raise ModelError(f"{path}: {_reason(error)}; {_REPAIR}") from error
+        raise ModelError(f"{path}: {_reason(error)}; {fix}") from error
     if not isinstance(content, dict):
-        raise ModelError(f"{path}: not a JSON object; {_REPAIR}")
+        raise ModelError(f"{path}: not a JSON object; {fix}")
     return content
+
+
+def _fix(source: str) -> str:
+    """What to do about a vocabulary: ours is written by the builder."""
+    return _REPAIR if source.endswith(VOCABULARY_FILE) else _COPY
 
 
 def _reason(error: Exception) -> str:
@@ -331,8 +379,8 @@ def _pairs(values: Any) -> tuple[tuple[int, int], ...]:
 
 
 def _either(facts: Mapping[str, Any], first: str, second: str) -> tuple[int, ...]:
-    """The token list under either name; a null means an empty one."""
-    if first not in facts and second not in facts:
+    """The token list under either name; a null means an empty one, which transformers leaves out."""
+    if first not in facts and second not in facts and "model_type" not in facts:
         raise KeyError(f"{first} or {second}")
     return _integers(facts.get(first, facts.get(second)) or ())
 

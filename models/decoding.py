@@ -21,7 +21,7 @@ from susurrus.models.config import ModelConfig
 from susurrus.models.cues import fit_cues, read_cues
 from susurrus.models.fallback import Attempt, compression_ratio, is_silence
 from susurrus.models.ladder import EncodedWindow, Ladder, closed_tokens
-from susurrus.models.layouts import load_decoder
+from susurrus.models.layouts import load_aligner, load_decoder
 from susurrus.models.options import DecodingOptions
 from susurrus.models.providers import CPU
 from susurrus.models.recording import Recording, most_probable
@@ -72,7 +72,7 @@ class WindowDecoder:
             session: the decoder.
             tokenizer: of the model.
             config: of the model.
-            load_aligner: called before the first window whose word times are wanted.
+            load_aligner: called before the first recording whose word times are wanted.
         """
         self._session = session
         self._tokenizer = tokenizer
@@ -84,12 +84,12 @@ class WindowDecoder:
         self._aligner: WordAligner | None = None
 
     @classmethod
-    def load(cls, directory: Path, *, precision: str = "int8", threads: int = 0, provider: str = CPU) -> Self:
+    def load(cls, directory: Path, *, precision: str | None = None, threads: int = 0, provider: str = CPU) -> Self:
         """A decoder of a model directory.
 
         Args:
             directory: the model directory.
-            precision: `int8` or `float32`.
+            precision: `int8` or `float32`; None takes the layout's own.
             threads: of the session; 0 takes the CPUs this process may use.
             provider: that runs the graphs, a name of `models/providers.py`.
 
@@ -99,20 +99,22 @@ class WindowDecoder:
         session = load_decoder(directory, precision=precision, threads=threads, provider=provider)
         tokenizer = Tokenizer.from_directory(directory)
 
-        def load_aligner() -> WordAligner:
-            from susurrus.models.aligner import Aligner  # noqa: PLC0415 - for those who want words
+        def load_words() -> WordAligner:
+            return load_aligner(directory, session, tokenizer, precision=precision, threads=threads)
 
-            return Aligner.load(directory, session, tokenizer, precision=precision, threads=threads)
-
-        return cls(session, tokenizer, ModelConfig.from_directory(directory), load_aligner)
+        return cls(session, tokenizer, ModelConfig.from_directory(directory), load_words)
 
     def recording(self, options: DecodingOptions) -> Recording:
         """What `decode` remembers of one recording.
 
         Raises:
+            ModelError: what finds word times is missing or damaged.
             OptionError: an option does not exist for this model.
         """
-        return Recording(options.checked(self._special), self._tokenizer)
+        checked = options.checked(self._special)
+        if checked.word_timestamps and self._aligner is None and self._load_aligner is not None:
+            self._aligner = self._load_aligner()
+        return Recording(checked, self._tokenizer)
 
     def decode(self, window: EncodedWindow, recording: Recording) -> Generator[Hypothesis, None, DecodedWindow]:
         """Decode the next window of a recording; yield what is understood so far, return the finished window.
@@ -222,10 +224,8 @@ class WindowDecoder:
     def _align(
         self, window: EncodedWindow, cues: tuple[Cue, ...], found: Candidate, language: str, task: str
     ) -> tuple[Cue, ...]:
-        if self._load_aligner is None:
-            return cues
         if self._aligner is None:
-            self._aligner = self._load_aligner()
+            return cues
         sampled = zip(found.tokens, found.logprobs, strict=True)
         logprobs = [logprob for token, logprob in sampled if token < self._special.eot]
         return self._aligner(

@@ -15,7 +15,7 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from susurrus.models.blas import one_blas_thread
-from susurrus.models.config import AudioParameters, ModelConfig
+from susurrus.models.config import MODEL_FILE, AudioParameters, ModelConfig
 from susurrus.models.errors import ModelError
 
 FILTERS_FILE = "mel_filters.json"
@@ -61,11 +61,16 @@ class LogMel:
     def from_directory(cls, directory: Path) -> Self:
         """Builds it from `model.json` and `mel_filters.json` in `directory`.
 
+        Of an Optimum export from its JSON files; its filters, where it brings none, are computed.
+
         Raises:
             ModelError: A file is missing, damaged, or the two do not belong together.
         """
         audio = ModelConfig.from_directory(directory).audio
-        return cls(audio, load_filters(directory / FILTERS_FILE, audio))
+        path = directory / FILTERS_FILE
+        if not path.exists() and not (directory / MODEL_FILE).exists():
+            return cls(audio, slaney_filters(audio.sample_rate, audio.n_fft, audio.n_mels))
+        return cls(audio, load_filters(path, audio))
 
     def __call__(self, samples: NDArray[np.float32]) -> tuple[NDArray[np.float32], float]:
         """Computes the frames that audio touches.
@@ -147,21 +152,23 @@ def pad_frames(mel: NDArray[np.float32], silence: float, n_frames: int) -> NDArr
 
 
 def load_filters(path: Path, audio: AudioParameters) -> NDArray[np.float32]:
-    """Reads a filter bank, float32 (n_mels, n_freqs), from `mel_filters.json`.
+    """Reads a filter bank, float32 (n_mels, n_freqs), from `mel_filters.json`: ours, or the bare rows of numbers.
 
     Raises:
         ModelError: The file is missing or damaged, or made for other audio parameters.
     """
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
-        made_for = tuple(int(document[key]) for key in ("sample_rate", "n_fft", "n_mels"))
-        filters = np.array(document["filters"], dtype=np.float32)
+        wanted = (audio.sample_rate, audio.n_fft, audio.n_mels)
+        bare = isinstance(document, list)
+        made_for = wanted if bare else tuple(int(document[key]) for key in ("sample_rate", "n_fft", "n_mels"))
+        filters = np.array(document if bare else document["filters"], dtype=np.float32)
     except OSError as error:
         raise ModelError(f"{path}: {error.strerror or error}: provision the model again") from error
     except (ValueError, TypeError, KeyError) as error:
         raise ModelError(f"{path}: not a mel filter file: provision the model again") from error
-    if made_for != (audio.sample_rate, audio.n_fft, audio.n_mels) or not np.isfinite(filters).all():
-        raise ModelError(f"{path}: made for another model than the folder's model.json: provision it again")
+    if made_for != wanted or filters.ndim != 2 or not np.isfinite(filters).all():
+        raise ModelError(f"{path}: made for another model than the folder's configuration: provision it again")
     return filters
 
 

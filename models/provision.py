@@ -10,8 +10,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from susurrus.models.errors import ModelError, OptionError, SusurrusError
+from susurrus.models.optimum.files import is_export
 from susurrus.models.provisioning.install import Installation
-from susurrus.models.provisioning.manifest import PRECISIONS, Progress, no_progress
+from susurrus.models.provisioning.manifest import DEFAULT_PRECISION, PRECISIONS, Progress, no_progress
 from susurrus.models.provisioning.places import (
     VARIABLE,
     Kind,
@@ -39,7 +40,7 @@ def ensure_model(
     *,
     directory: Path | None = None,
     source: Path | None = None,
-    precisions: Iterable[str] = ("int8",),
+    precisions: Iterable[str] | None = None,
     progress: Progress = no_progress,
     verify: bool = True,
 ) -> Path:
@@ -49,25 +50,31 @@ def ensure_model(
 
     Args:
         model: A name, known or to be given to the weights of `source`; or the path of a model directory,
-            which is checked and never changed.
+            which is checked and never changed. An Optimum export is such a directory wherever it lies.
         directory: The folder of all models; None takes `models_directory()`.
         source: The folder of a checkpoint, used instead of the other sources.
-        precisions: "int8", "float32" or both. Those already there are kept.
+        precisions: "int8", "float32" or both; None takes "int8", and of an Optimum export what there is. Those
+            already there are kept.
         progress: Told what is done, and remarks such as which file was damaged.
         verify: False trusts files of the right size (1 ms, not 60): for who hashes them elsewhere.
 
     Raises:
         ModelError: If the model is not there or damaged, and cannot be built.
-        OptionError: If a precision does not exist or the name cannot be one.
+        OptionError: If a precision does not exist, or not in an Optimum export, or the name cannot be one.
     """
-    wanted = tuple(precisions)
+    wanted = tuple(precisions or ())
     if unknown := [precision for precision in wanted if precision not in PRECISIONS]:
         raise OptionError(f"precision {unknown[0]!r} does not exist: choose from {', '.join(PRECISIONS)}")
     if source is not None and isinstance(model, Path):
         raise OptionError(f"{model} is a folder: give the model made from {source} a name")
     path, name = locate(model, directory, new=source is not None)
+    exported = is_export(path)
+    if exported and (source is not None or name in known_models()):
+        raise ModelError(f"{path} is an Optimum export: use {name} for something else, or give the export another name")
+    if not exported:
+        wanted = wanted or (DEFAULT_PRECISION,)
     state = examine(path, name, wanted, hashes=verify)
-    if not name:
+    if not name or exported:
         _refuse_unready(path, state)
         return path
     installation = Installation(name, path, source, wanted, progress)
@@ -80,6 +87,8 @@ def _refuse_unready(path: Path, state: State) -> None:
     """Tell how to make a folder usable that the user named by its path: being theirs, it is not changed."""
     if state.kind is Kind.READY:
         return
+    if is_export(path):
+        raise ModelError(state.reason)
     if state.manifest is not None:
         fix = f"python -m susurrus.models.provision {state.manifest.name} --model-dir FOLDER makes it anew"
         raise ModelError(f"{state.reason}: {fix}")
@@ -139,7 +148,7 @@ def _run(options: argparse.Namespace) -> int:
                 name,
                 directory=options.model_dir,
                 source=options.source,
-                precisions=options.precision or ("int8",),
+                precisions=options.precision,
                 progress=progress,
             )
             sys.stdout.write(f"{path}\n")
@@ -166,10 +175,12 @@ def _verify(names: Sequence[str], directory: Path | None, progress: Progress) ->
 def _in_words(state: State) -> str:
     if state.kind is Kind.ABSENT:
         return "not provisioned"
-    if state.kind is not Kind.READY or state.manifest is None:
+    if state.kind is not Kind.READY:
         return state.reason
+    if state.manifest is None:
+        return f"{', '.join(state.precisions)}; an Optimum export without a manifest"
     size = sum(record.size for record in state.manifest.files.values())
-    return f"{', '.join(state.manifest.precisions)}; {size / 1e6:.1f} MB"
+    return f"{', '.join(state.precisions)}; {size / 1e6:.1f} MB"
 
 
 if __name__ == "__main__":

@@ -18,14 +18,13 @@ from susurrus.models.cues import shift_cues
 from susurrus.models.decoding import WindowDecoder
 from susurrus.models.frontend import Frontend, MelWindow, check_samples
 from susurrus.models.ladder import EncodedWindow
-from susurrus.models.layouts import load_encoder
+from susurrus.models.layouts import AnyEncoder, load_encoder
 from susurrus.models.mel import LogMel, pad_frames
 from susurrus.models.options import DecodingOptions, OptionFields
 from susurrus.models.providers import CPU
 from susurrus.models.provision import ensure_model
 from susurrus.models.recording import Recording
 from susurrus.models.results import NOTHING, DecodedWindow, Partial, Segment, Transcript
-from susurrus.models.sessions import Encoder
 from susurrus.models.summary import summarise
 from susurrus.models.threads import usable_cpus
 
@@ -40,7 +39,7 @@ class Whisper:
     model by name; a path names a model directory.
     """
 
-    def __init__(self, config: ModelConfig, log_mel: LogMel, encoder: Encoder, decoder: WindowDecoder) -> None:
+    def __init__(self, config: ModelConfig, log_mel: LogMel, encoder: AnyEncoder, decoder: WindowDecoder) -> None:
         self.config = config
         self._log_mel = log_mel
         self._encoder = encoder
@@ -48,20 +47,21 @@ class Whisper:
 
     @classmethod
     def load(
-        cls, model: str | Path = "base", *, precision: str = "int8", threads: int = 0, provider: str = CPU
+        cls, model: str | Path = "base", *, precision: str | None = None, threads: int = 0, provider: str = CPU
     ) -> Whisper:
         """Load a model.
 
         Args:
-            model: a known name (`base`, `tiny.en`) or a model directory.
-            precision: `int8` or `float32`.
+            model: a known name (`base`, `tiny.en`) or a model directory, an Optimum export for one.
+            precision: `int8` or `float32`; None takes `int8`, and of an Optimum export what there is.
             threads: intra-op threads of each session; 0 takes the CPUs this process may use.
             provider: that runs the graphs, a name of `models/providers.py`.
 
         Raises:
             ModelError: files are missing or damaged and cannot be had.
+            OptionError: an Optimum export is of another precision.
         """
-        directory = ensure_model(model, precisions=(precision,))
+        directory = ensure_model(model, precisions=(precision,) if precision else None)
         threads = threads or usable_cpus()
         return cls(
             ModelConfig.from_directory(directory),

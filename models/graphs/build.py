@@ -14,7 +14,6 @@ from susurrus.models.checkpoints.checkpoint import Checkpoint
 from susurrus.models.checkpoints.files import SourceFiles
 from susurrus.models.config import (
     MODEL_FILE,
-    TIMESTAMPS,
     VOCABULARY_FILE,
     AudioParameters,
     ModelConfig,
@@ -29,6 +28,7 @@ from susurrus.models.graphs.encoder import cross_attention_graph, encoder_graph
 from susurrus.models.graphs.layers import BlockInt8Layers, DynamicInt8Layers, FloatLayers, Layers
 from susurrus.models.graphs.smoothing import Calibration, calibration_fits, load_calibration
 from susurrus.models.mel import FILTERS_FILE, slaney_filters
+from susurrus.models.vocabulary import complete_tokens, read_hugging_face_tokens
 
 __all__ = ["PRECISIONS", "Precision", "SourceFiles", "build_model"]
 
@@ -169,25 +169,12 @@ def _filters(audio: AudioParameters) -> str:
 
 def _vocabulary(files: SourceFiles, n_vocab: int) -> list[str]:
     """Token i at index i, from whichever file has it."""
-    path = files.vocabulary or files.tokenizer
+    path = files.vocabulary
+    if path is None:
+        return read_hugging_face_tokens(files.tokenizer.parent, n_vocab)
     if path.suffix == ".txt":
         return read_vocabulary(path, n_vocab)
     try:
-        document = json.loads(path.read_bytes())
-        tokens: list[str] = document if isinstance(document, list) else _tokenizer_tokens(document)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ModelError(f"{path} holds no vocabulary ({error}): fetch it again") from error
-    if len(tokens) == n_vocab - len(TIMESTAMPS):  # some tokenizer.json leave the timestamps out
-        tokens = [*tokens, *TIMESTAMPS]
-    if len(tokens) != n_vocab or any(not isinstance(token, str) or "\n" in token for token in tokens):
-        raise ModelError(f"{path} has {len(tokens)} tokens, the weights have {n_vocab}: they do not belong together")
-    return tokens
-
-
-def _tokenizer_tokens(document: dict[str, object]) -> list[str]:
-    """The vocabulary of a `tokenizer.json`, added tokens included."""
-    ids: dict[str, int] = dict(document["model"]["vocab"])  # type: ignore[index]  # a KeyError or TypeError is handled
-    ids |= {entry["content"]: entry["id"] for entry in document["added_tokens"]}  # type: ignore[attr-defined]  # ditto
-    if sorted(ids.values()) != list(range(len(ids))):
-        raise ValueError("its ids are not one run from 0")
-    return sorted(ids, key=ids.__getitem__)
+        return complete_tokens(json.loads(path.read_bytes()), n_vocab)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ModelError(f"{path} holds no vocabulary of this model ({error}): fetch it again") from error

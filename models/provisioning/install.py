@@ -20,6 +20,7 @@ from susurrus.models.errors import ModelError
 from susurrus.models.provisioning.manifest import PRECISIONS, Manifest, Progress, describe, sync_folder, write_manifest
 from susurrus.models.provisioning.places import VARIABLE, Kind, State, examine
 from susurrus.models.provisioning.sources import Weights, find_weights, is_weights, known_models
+from susurrus.models.vocabulary import TOKENIZER_FILES
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,11 +183,12 @@ def build(weights: Weights, directory: Path, name: str, precisions: Sequence[str
     def report(_what: str, fraction: float) -> None:
         progress(f"building {name}", round(fraction * 1000), 1000)
 
+    tokenizer = next(weights.files[name] for name in TOKENIZER_FILES if name in weights.files)
     vocabulary = next((weights.files[v] for v in ("vocabulary.txt", "vocabulary.json") if v in weights.files), None)
     files = SourceFiles(
         weights=tuple(part for file, parts in weights.files.items() if is_weights(file) for part in parts),
         config=weights.files["config.json"][0],
-        tokenizer=weights.files["tokenizer.json"][0],
+        tokenizer=tokenizer[0],
         vocabulary=vocabulary[0] if vocabulary else None,
     )
     directory.mkdir()

@@ -8,6 +8,7 @@ A directory's ``manifest.json`` is written last, so a directory that has one was
 
 import hashlib
 import json
+import logging
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -15,6 +16,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, Literal
 
 from susurrus.models.errors import ModelError
+from susurrus.models.optimum.files import export_precision, is_export
 
 FILE_NAME = "manifest.json"
 FORMAT = 1
@@ -25,8 +27,13 @@ BUILDER_VERSION = 2
 PRECISIONS = ("int8", "float32")
 """Folders of a model directory that hold one set of graphs each."""
 
+DEFAULT_PRECISION = "int8"
+"""Of our own layout, when none is asked for."""
+
 Progress = Callable[[str, int, int], None]
 """Called as (what is being done, bytes done, bytes in all); 0 bytes in all is a remark to show once."""
+
+_log = logging.getLogger(__name__)
 
 _BLOCK = 1 << 20  # bytes read at a time: long enough for hashlib to let go of the GIL, short enough to stay in cache
 
@@ -161,6 +168,8 @@ def verify(
     Sizes are compared first: a truncated file is found without reading a byte, and only if all sizes are
     right the contents are hashed (80 MB: about 60 ms on an idle CPU with SHA instructions).
 
+    An Optimum export without a manifest is taken as it is, once its graphs are found whole.
+
     Args:
         directory: The model directory.
         precisions: Look only at what these need; None looks at every file.
@@ -171,8 +180,13 @@ def verify(
         What is wrong, in the manifest's order; empty if nothing is.
 
     Raises:
-        ModelError: If the manifest is missing or damaged, or a file is a link out of the directory.
+        ModelError: If the manifest is missing or damaged, a file is a link out of the directory, or an export
+            without a manifest lacks a graph or has one that is cut off.
     """
+    if not (directory / FILE_NAME).exists() and is_export(directory):
+        export_precision(directory)
+        note_unverified(directory)
+        return []
     files = Manifest.read(directory).needed(precisions)
     _refuse_links_out(directory, files)
     damages = [d for name, record in files.items() if (d := _compare_size(directory, name, record))]
@@ -191,6 +205,11 @@ def verify(
         for name, record in files.items()
         if found[name] != record.sha256
     ]
+
+
+def note_unverified(directory: Path) -> None:
+    """Log that nobody knows what the files of an export have to be."""
+    _log.info("an export without a manifest is taken as it is", extra={"directory": str(directory)})
 
 
 def _refuse_links_out(directory: Path, names: Iterable[str]) -> None:

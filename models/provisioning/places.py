@@ -9,7 +9,17 @@ from enum import Enum
 from pathlib import Path
 
 from susurrus.models.errors import ModelError, OptionError
-from susurrus.models.provisioning.manifest import BUILDER_VERSION, FILE_NAME, Manifest, Progress, no_progress, verify
+from susurrus.models.optimum.files import EXPORT_AGAIN, export_precision, is_export
+from susurrus.models.provisioning.manifest import (
+    BUILDER_VERSION,
+    FILE_NAME,
+    PRECISIONS,
+    Manifest,
+    Progress,
+    no_progress,
+    note_unverified,
+    verify,
+)
 from susurrus.models.provisioning.sources import known_models
 
 VARIABLE = "SUSURRUS_MODELS"
@@ -55,10 +65,10 @@ def provisioned_models(directory: Path | None = None) -> list[Path]:
         ModelError: If there is no models folder to look into; see `models_directory`.
     """
     try:
-        found = sorted(path.parent for path in models_directory(directory).glob(f"*/{FILE_NAME}"))
-    except OSError:  # not ours to read: nothing there for us
+        found = sorted(path for path in models_directory(directory).iterdir() if _NAME.fullmatch(path.name))
+    except OSError:  # not there, or not ours to read: nothing there for us
         return []
-    return [path for path in found if _NAME.fullmatch(path.name)]
+    return [path for path in found if (path / FILE_NAME).is_file() or is_export(path)]
 
 
 def resolve_model(model: str | Path, *, directory: Path | None = None) -> Path:
@@ -120,6 +130,8 @@ class State:
     """Why, in words that name the file; empty if it is ready."""
     manifest: Manifest | None
     """What it says it holds, where that can be read."""
+    precisions: tuple[str, ...] = ()
+    """In which arithmetic it can run, if it is ready."""
 
 
 def examine(
@@ -138,9 +150,14 @@ def examine(
         precisions: What has to be there; None takes whatever its manifest lists.
         hashes: False trusts files of the right size.
         progress: Told how many bytes are hashed.
+
+    Raises:
+        OptionError: If an Optimum export is of another precision.
     """
     if not os.path.lexists(path):
         return State(Kind.ABSENT, f"{path} does not exist", None)
+    if is_export(path):
+        return _examine_export(path, next(iter(precisions or ()), None), hashes=hashes, progress=progress)
     try:
         manifest = Manifest.read(path)
     except ModelError as error:
@@ -152,7 +169,21 @@ def examine(
         return State(Kind.DAMAGED, reason, manifest)
     if missing := [precision for precision in wanted if precision not in manifest.precisions]:
         return State(Kind.INCOMPLETE, f"{path} has no {missing[0]} graphs", manifest)
-    return State(Kind.READY, "", manifest)
+    return State(Kind.READY, "", manifest, manifest.precisions)
+
+
+def _examine_export(path: Path, precision: str | None, *, hashes: bool, progress: Progress) -> State:
+    """An Optimum export is whole or not; only its maker can build it again."""
+    try:
+        manifest = Manifest.read(path) if (path / FILE_NAME).exists() else None
+        found = export_precision(path, precision)
+    except ModelError as error:
+        return State(Kind.DAMAGED, str(error), None)
+    if manifest is None and hashes:
+        note_unverified(path)
+    elif manifest and (reason := _damaged(path, PRECISIONS, hashes=hashes, progress=progress)):
+        return State(Kind.DAMAGED, f"{reason}: copy it again, or {EXPORT_AGAIN}", manifest)
+    return State(Kind.READY, "", manifest, (found,))
 
 
 def _outdated(path: Path, name: str, manifest: Manifest) -> str:

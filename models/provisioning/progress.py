@@ -25,6 +25,9 @@ def terminal_progress(stream: TextIO | None = None) -> Iterator[Progress]:
         The callback to hand to `ensure_model`.
     """
     stream = stream or sys.stderr
+    if stream is None:  # closed before we were started
+        yield lambda _what, _done, _total: None
+        return
     if not stream.isatty():
         yield _Lines(stream)
         return

@@ -5,7 +5,7 @@ source, the bytes are hashed before anybody reads them. Weights of other names c
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from importlib.util import find_spec
@@ -14,6 +14,7 @@ from pathlib import Path
 from susurrus.models.errors import ModelError
 from susurrus.models.provisioning.hub import cached_file, download
 from susurrus.models.provisioning.manifest import Damage, FileRecord, Progress, hash_stream
+from susurrus.models.vocabulary import TOKENIZER_FILES
 
 PINNED = Path(__file__).with_name("manifest.json")
 """The known models' files, with sizes and hashes."""
@@ -145,12 +146,15 @@ def _checkpoint_files(folder: Path) -> dict[str, Sequence[Path]]:
     return files
 
 
-def _require_weights(folder: Path, present: Iterable[str]) -> None:
+def _require_weights(folder: Path, present: Mapping[str, object]) -> None:
     if not any(map(is_weights, present)):
-        raise ModelError(f"{folder} is no Whisper checkpoint: it has neither {WEIGHTS} nor model.safetensors")
-    for required in ("config.json", "tokenizer.json"):
-        if required not in present:
-            raise ModelError(f"{folder} is no Whisper checkpoint: it has no {required}")
+        pickled = any(folder.glob("pytorch_model*.bin"))
+        fix = ": save it again as safetensors, by save_pretrained of transformers" if pickled else ""
+        raise ModelError(f"{folder} is no Whisper checkpoint: it has neither {WEIGHTS} nor model.safetensors{fix}")
+    if "config.json" not in present:
+        raise ModelError(f"{folder} is no Whisper checkpoint: it has no config.json")
+    if not present.keys() & set(TOKENIZER_FILES):
+        raise ModelError(f"{folder} is no Whisper checkpoint: it has neither {' nor '.join(TOKENIZER_FILES)}")
 
 
 def is_weights(name: str) -> bool:

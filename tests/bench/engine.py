@@ -10,9 +10,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from susurrus.models import Decoder, Encoder, LogMel, ModelConfig, Tokenizer, Whisper, ensure_model
+from susurrus.models import LogMel, ModelConfig, Tokenizer, Whisper, ensure_model
 from susurrus.models.decoding import WindowDecoder
 from susurrus.models.ladder import EncodedWindow
+from susurrus.models.layouts import load_decoder, load_encoder
 from susurrus.models.mel import pad_frames
 from susurrus.models.options import DecodingOptions
 from susurrus.models.results import DecodedWindow
@@ -60,8 +61,8 @@ class Engine:
         self.config = ModelConfig.from_directory(directory)
         self.tokenizer = Tokenizer.from_directory(directory)
         self._log_mel = LogMel.from_directory(directory)
-        self._encoder = Encoder(directory, precision=precision, threads=threads)
-        self._session = Decoder(directory, precision=precision, threads=threads)
+        self._encoder = load_encoder(directory, precision=precision, threads=threads)
+        self._session = load_decoder(directory, precision=precision, threads=threads)
         self._decoder = WindowDecoder(self._session, self.tokenizer, self.config)
         self.whisper = Whisper(self.config, self._log_mel, self._encoder, self._decoder)
 

@@ -30,10 +30,11 @@ Transcribe = Callable[[Any, "str | None"], Result]
 
 
 def ours(model: str, threads: int, options: Result) -> Transcribe:
-    """Load this project; the options are those of `Whisper.transcribe`, and `precision`."""
+    """Load this project; the options are those of `Whisper.transcribe`, `precision`, and `model`: another directory."""
     from susurrus.models import Whisper  # noqa: PLC0415 - each engine is in another interpreter
 
-    whisper = Whisper.load(model, precision=options.pop("precision", "int8"), threads=threads)
+    model = options.pop("model", model)
+    whisper = Whisper.load(model, precision=options.pop("precision", None), threads=threads)
 
     def transcribe(samples: Any, language: str | None) -> Result:
         transcript = whisper.transcribe(samples, language=language, **options)
