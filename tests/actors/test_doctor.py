@@ -7,6 +7,8 @@ import json
 import os
 import shutil
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -147,16 +149,21 @@ def test_a_temporary_folder_too_deep_for_sockets_is_passed_over_with_a_warning(
     assert any(str(deep) in text and "too long" in text for text in finding.warnings)
 
 
+@pytest.fixture
+def short() -> Iterator[Path]:
+    """A folder whose path leaves room for a socket's name."""
+    with tempfile.TemporaryDirectory(prefix="t", dir="/tmp") as folder:
+        yield Path(folder)
+
+
 def test_no_place_for_sockets_is_an_error_with_the_fix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "candidates", lambda: [tmp_path / "absent"])
     (error,) = look("runtime_folder").errors
     assert "XDG_RUNTIME_DIR" in error
 
 
-def test_pipelines_are_counted_and_what_killed_ones_left_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    place = tmp_path / "run"
+def test_pipelines_are_counted_and_what_killed_ones_left_is_told(short: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = short / "run"
     place.mkdir(mode=0o700)
     monkeypatch.setattr(doctor, "candidates", lambda: [place])
     with RuntimeFolder._create_in(place):
