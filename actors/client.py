@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import time
 from collections import deque
 from collections.abc import Callable, Generator
@@ -65,7 +66,7 @@ class Client:
         """Connect and wait until the subscription is live.
 
         Raises:
-            PipelineError: there is no living pipeline behind the connection.
+            PipelineError: there is no living pipeline behind the connection, or the system has no descriptors left.
             EndpointError: the connection names endpoints outside of its own folder.
         """
         if not connection.is_live:
@@ -79,7 +80,13 @@ class Client:
         self._heard = time.monotonic()
         self._asked = self._heard - SNAPSHOT_PAUSE_S
         with ExitStack() as resources:
-            self._connect(resources)
+            try:
+                self._connect(resources)
+            except (zmq.ZMQError, OSError) as error:
+                if error.errno not in (errno.EMFILE, errno.ENFILE):
+                    raise
+                text = "too many open files: raise the limit (ulimit -n), a client takes some 15"
+                raise PipelineError("resources", text) from error
             while not self._welcomed:
                 self._turn(None)
             self._resources = resources.pop_all()

@@ -139,7 +139,7 @@ class Hub:
         self._may_start = False
         self._lacks_console = waits_for_console
         self.console_pids: set[int] = set()
-        """Processes of consoles that have said Hello: their subscriptions are live, the last event will reach them."""
+        """Processes of our own consoles that have said Hello: they subscribe, and the last event will reach them."""
         self._audience = Audience(self.port.send)
         self._leaving = False  # as soon as it has shown all there is
         self._beats = 0
@@ -352,13 +352,7 @@ class Hub:
     def _on_hello(self, peer: bytes, message: Hello) -> None:
         """A station is taken once; a second actor of that name is told so."""
         if message.name == CONSOLE:
-            self.console_pids.add(message.pid)
-            self._lacks_console = self._recovery.is_console_away = False
-            if self._recovery.crew is not None and message.pid == self._recovery.crew.pids().get(CONSOLE):
-                self._audience.come(peer)
-            self._dispatch()
-            if self._leaving:
-                self._end("", "")
+            self._on_console(peer, message)
         elif message.name in STATIONS:
             self._line[message.name].watch.heard(self._now())
             if self._line.arrive(message.name, peer, message.pid):
@@ -366,6 +360,19 @@ class Hub:
             else:
                 text = f"this pipeline has its {message.name} already"
                 self.port.send(peer, Rejected(job=b"", code="taken", text=text))
+
+    def _on_console(self, peer: bytes, message: Hello) -> None:
+        """Our own console is there; those that attach come and go as they like."""
+        crew = self._recovery.crew
+        if crew is not None and crew.pids().get(CONSOLE) != message.pid:
+            return
+        self.console_pids.add(message.pid)
+        self._lacks_console = self._recovery.is_console_away = False
+        if crew is not None:
+            self._audience.come(peer)
+        self._dispatch()
+        if self._leaving:
+            self._end("", "")
 
     def _from_actor(self, peer: bytes, message: Message) -> None:
         """What only the actors of the line may say. A foreign or former instance is not listened to."""

@@ -8,7 +8,10 @@ structlog is imported when the first record is written: that costs as much as Nu
 from __future__ import annotations
 
 import argparse
+import atexit
+import contextlib
 import logging
+import os
 import sys
 from typing import Any
 
@@ -35,6 +38,20 @@ def configure_logs(arguments: argparse.Namespace, process: str) -> None:
     logger.handlers = [handler]
     logger.setLevel(LEVELS[min(arguments.verbose, len(LEVELS) - 1)])
     logger.propagate = False
+    atexit.register(_drop_what_cannot_be_written)
+
+
+def _drop_what_cannot_be_written() -> None:
+    """Before the interpreter flushes standard error at its exit: on a full disk it would end with a code of its own."""
+    if sys.stderr is None:
+        return
+    with contextlib.suppress(OSError, ValueError):
+        sys.stderr.flush()
+        return
+    with contextlib.suppress(OSError, ValueError):
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stderr.fileno())
+        os.close(null)
 
 
 class _Formatter(logging.Formatter):

@@ -1,11 +1,13 @@
 """What a console has shown, kept outside of it: one that takes the place of a lost one goes on where that ended.
 
 A file in the pipeline's runtime folder, a record for every write. Between a write and its record lie microseconds; a
-console that is killed there has its last piece of text shown twice.
+console that is killed there has its last piece of text shown twice. So has one that cannot write it down any more,
+on a full disk: showing goes on.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import struct
 from pathlib import Path
@@ -29,7 +31,9 @@ class Shown:
             return
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0), 0o600)
         data = path.read_bytes()
-        for job, characters, ended in _RECORD.iter_unpack(data[: len(data) // _RECORD.size * _RECORD.size]):
+        whole = data[: len(data) // _RECORD.size * _RECORD.size]
+        os.ftruncate(self._file, len(whole))  # of one that was cut short nothing is left
+        for job, characters, ended in _RECORD.iter_unpack(whole):
             self._remember(job, characters, ended=ended)
 
     def characters(self, job: bytes) -> int:
@@ -43,7 +47,8 @@ class Shown:
     def note(self, job: bytes, characters: int, *, ended: bool = False) -> None:
         """So much of a job's text is shown now."""
         if self._file >= 0 and (ended or characters != self._characters.get(job)):
-            os.write(self._file, _RECORD.pack(job, characters, ended))
+            with contextlib.suppress(OSError):
+                os.write(self._file, _RECORD.pack(job, characters, ended))
             self._remember(job, characters, ended=ended)
 
     def close(self) -> None:

@@ -231,8 +231,15 @@ class TranscriptView:
         changes: list[Change] = [Snapshot(news)] if news else []
         for job in list(self._held):
             changes += self._replay(job)
+        self._put_in_order(snapshot)
         changes += self._forget_lost({state.job for state in snapshot.jobs})
         return changes
+
+    def _put_in_order(self, snapshot: Snapshot) -> None:
+        """A job of which all events were lost comes before those that ended after it, but for one that is shown."""
+        places = {state.job: place for place, state in enumerate(snapshot.jobs)}
+        for job in sorted(list(self.jobs)[1:], key=lambda job: places.get(job, -1)):
+            self.jobs[job] = self.jobs.pop(job)
 
     def forget_ended(self, *, in_order: bool = False) -> None:
         """Let go of jobs that have ended, for memory's sake.

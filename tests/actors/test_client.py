@@ -433,7 +433,7 @@ def test_close_is_idempotent_and_jobs_go_on(house: House) -> None:
     assert given_out(house).job == job
     watcher: ScriptedActor = house.actor("watcher")
     settle(watcher)
-    assert house.hub._ledger.is_active(job)
+    assert house.hub._ledger.is_open(job)
 
 
 def test_bad_events_do_not_disturb_a_client(house: House, client: Client) -> None:

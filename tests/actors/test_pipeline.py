@@ -6,16 +6,11 @@ import asyncio
 import contextlib
 import itertools
 import os
-import shutil
 import signal
 import stat
-import subprocess
-import sys
-import tempfile
-import textwrap
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from pathlib import Path
@@ -26,11 +21,11 @@ import psutil
 import pytest
 import soundfile
 
-from susurrus.actors import Client, Pipeline, PipelineError
-from susurrus.actors.hub import LINE
+from susurrus.actors import Pipeline, PipelineError
+from susurrus.actors.line import STATIONS
 from susurrus.actors.supervisor import Command
 from susurrus.actors.view import JobEvent
-from susurrus.models import ModelError, OptionError, Whisper
+from susurrus.models import OptionError, Whisper
 from susurrus.models.options import OptionFields
 from susurrus.protocol import (
     Cancelled,
@@ -38,7 +33,6 @@ from susurrus.protocol import (
     Done,
     Failed,
     Partial,
-    RuntimeFolderError,
     Segment,
     Started,
     TerminalEvent,
@@ -269,32 +263,6 @@ def test_arrays_that_are_no_audio_are_refused_before_any_work(pipeline: Pipeline
         list(pipeline.transcribe(samples, **PLAIN))
 
 
-def test_nothing_is_lost_by_who_attaches_when_a_short_clip_is_submitted(pipeline: Pipeline) -> None:
-    clip = sounds(0.4)
-    wanted = done(list(pipeline.transcribe(clip, **PLAIN))).text
-    ready = threading.Barrier(2)
-
-    def watch() -> list[str]:
-        """Attach at the same moment; see somebody else's job as a console would."""
-        ready.wait()
-        with Client(pipeline.connection) as watcher:
-            views = watcher._view.jobs
-            while not any(isinstance(view.end, Done) for view in views.values() if view.job not in known):
-                watcher.receive(0.05)
-            return [view.text for view in views.values() if view.job not in known]
-
-    for _ in range(20):
-        known = {state.job for state in pipeline._hub._ledger.snapshot().jobs}
-        with ThreadPoolExecutor(1) as pool:
-            seen = pool.submit(watch)
-            ready.wait()
-            events = list(pipeline.transcribe(clip, **PLAIN))
-            assert done(events).text == wanted
-            assert [event.text for event in events if isinstance(event, Segment)] == [f" {wanted}"]
-            assert [isinstance(event, TerminalEvent) for event in events].count(True) == 1
-            assert seen.result(PATIENCE_S) == [wanted]
-
-
 # --- asyncio ----------------------------------------------------------------------------------------------------
 
 
@@ -347,7 +315,7 @@ def test_asyncio_gets_the_errors_too(pipeline: Pipeline) -> None:
 def test_a_pipeline_is_started_once_and_says_when_it_is_ready(pipeline: Pipeline) -> None:
     assert pipeline.wait_until_ready(PATIENCE_S)
     pids = pipeline.pids()
-    assert set(pids) == set(LINE)
+    assert set(pids) == set(STATIONS)
     assert pipeline.start() is pipeline
     assert pipeline.pids() == pids
 
@@ -405,22 +373,6 @@ def test_a_closed_pipeline_stays_closed_and_says_so(tiny: Path) -> None:
     client.close()
 
 
-def test_an_exception_inside_the_block_closes_everything_and_passes(tiny: Path) -> None:
-    pipeline = Pipeline(tiny)
-    events = pipeline.transcribe(sounds(LONG), **PLAIN)
-
-    def use() -> None:
-        with pipeline:
-            next(events)
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        use()
-    assert pipeline.pids() == {}
-    with pytest.raises(PipelineError, match="stopped"):
-        list(events)
-
-
 def test_a_pipeline_can_be_closed_while_another_thread_iterates(tiny: Path) -> None:
     with Pipeline(tiny) as pipeline, ThreadPoolExecutor(1) as pool:
         begun = threading.Event()
@@ -437,109 +389,26 @@ def test_a_pipeline_can_be_closed_while_another_thread_iterates(tiny: Path) -> N
             iterating.result(PATIENCE_S)
 
 
-def test_a_pipeline_lives_in_any_thread(tiny: Path) -> None:
-    def live() -> str:
-        with Pipeline(tiny) as pipeline:
-            return done(list(pipeline.transcribe(sounds(0.5), **PLAIN))).text
-
-    with ThreadPoolExecutor(1) as pool:
-        assert pool.submit(live).result(PATIENCE_S)
+# --- loss (the rest is in tests/faults) --------------------------------------------------------------------------
 
 
-def test_five_pipelines_started_in_the_same_second_do_not_meet(tiny: Path, whisper: Whisper) -> None:
-    def live(seed: int) -> str:
-        with Pipeline(tiny, threads=1) as pipeline:
-            return done(list(pipeline.transcribe(sounds(0.9, seed), **PLAIN))).text
-
-    with ThreadPoolExecutor(5) as pool:
-        texts = list(pool.map(live, range(5)))
-    assert texts == [whisper.transcribe(sounds(0.9, seed), **PLAIN).text for seed in range(5)]
-
-
-# --- loss -------------------------------------------------------------------------------------------------------
-
-
-def test_an_actor_that_is_killed_while_it_starts_is_named(tiny: Path) -> None:
+def test_an_actor_that_is_killed_between_two_jobs_is_replaced(tiny: Path) -> None:
     with Pipeline(tiny) as pipeline:
-        os.kill(pipeline.pids()["encoder"], signal.SIGKILL)
-        with pytest.raises(PipelineError, match="encoder was killed by SIGKILL") as raised:
-            pipeline.wait_until_ready()
-        assert raised.value.code == "actor_lost"
-        with pytest.raises(PipelineError, match="encoder was killed"):
-            next(pipeline.transcribe(sounds(0.5), **PLAIN))
+        before = done(list(pipeline.transcribe(sounds(0.5), **PLAIN))).text
+        lost = pipeline.pids()["decoder"]
+        os.kill(lost, signal.SIGTERM)
+        assert done(list(pipeline.transcribe(sounds(0.5), **PLAIN))).text == before
+        while pipeline.pids().get("decoder") in (None, lost):  # the job may have been done before it ended
+            pipeline.raise_if_ended()
 
 
-@pytest.mark.parametrize("name", LINE)
-def test_an_actor_that_is_killed_in_the_middle_of_a_job_is_named(tiny: Path, name: str) -> None:
-    with Pipeline(tiny) as pipeline:
-        events = pipeline.transcribe(sounds(LONG), **PLAIN)
-        while not isinstance(next(events), Segment):
-            pass
-        os.kill(pipeline.pids()[name], signal.SIGKILL)
-        with pytest.raises(PipelineError, match=f"{name} was killed by SIGKILL") as raised:
-            list(events)
-        assert raised.value.code == "actor_lost"
-        pipeline.close()
-        assert pipeline.pids() == {}
-
-
-def test_an_actor_that_is_killed_between_two_jobs_is_named_at_the_next(tiny: Path) -> None:
-    with Pipeline(tiny) as pipeline:
-        assert done(list(pipeline.transcribe(sounds(0.5), **PLAIN)))
-        os.kill(pipeline.pids()["decoder"], signal.SIGTERM)
-        with pytest.raises(PipelineError, match="decoder ended") as raised:
-            list(itertools.chain.from_iterable(pipeline.transcribe(sounds(0.5), **PLAIN) for _ in range(1000)))
-        assert raised.value.code == "actor_lost"
-
-
-def test_all_actors_killed_at_once_is_one_error(tiny: Path) -> None:
+def test_a_pipeline_that_is_told_to_kill_its_actors_ends_and_says_so(tiny: Path) -> None:
     with Pipeline(tiny) as pipeline:
         events = pipeline.transcribe(sounds(LONG), **PLAIN)
         next(events)
         pipeline.kill()
-        with pytest.raises(PipelineError, match="was killed by SIGKILL"):
+        with pytest.raises(PipelineError, match="killed"):
             list(events)
-
-
-def damaged(model: Path, copy: Path, name: str, change: Callable[[Path], object]) -> Path:
-    shutil.copytree(model, copy)
-    change(copy / name)
-    return copy
-
-
-def flip(path: Path) -> None:
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
-
-
-@pytest.mark.parametrize("name", ["int8/weights.bin", "int8/decoder.onnx"])
-def test_a_damaged_model_file_is_named_before_any_text(tiny: Path, tmp_path: Path, name: str) -> None:
-    with Pipeline(damaged(tiny, tmp_path / "модель", name, flip)) as pipeline:
-        with pytest.raises(PipelineError, match=Path(name).name) as raised:
-            next(event for event in pipeline.transcribe(sounds(2.0), **PLAIN) if isinstance(event, Partial | Segment))
-        assert raised.value.code == "model"
-
-
-@pytest.mark.parametrize("name", ["int8/weights.bin", "model.json", "manifest.json"])
-def test_a_missing_model_file_is_an_error_at_once(tiny: Path, tmp_path: Path, name: str) -> None:
-    with pytest.raises(ModelError, match=Path(name).name):
-        Pipeline(damaged(tiny, tmp_path / "model", name, Path.unlink)).start()
-
-
-def test_a_manifest_that_is_damaged_after_the_start_ends_the_pipeline(
-    tiny: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def verify(*_: object) -> None:
-        raise ModelError("manifest.json is damaged")
-
-    monkeypatch.setattr("susurrus.actors.pipeline.verify", verify)
-    with (
-        Pipeline(tiny) as pipeline,
-        pytest.raises(PipelineError, match="manifest") as raised,
-    ):
-        list(pipeline.transcribe(sounds(0.5), **PLAIN))
-    assert raised.value.code == "model"
 
 
 def test_an_interpreter_that_is_not_there_is_an_error_and_leaves_nothing(tiny: Path) -> None:
@@ -548,43 +417,6 @@ def test_an_interpreter_that_is_not_there_is_an_error_and_leaves_nothing(tiny: P
 
 
 # --- places -----------------------------------------------------------------------------------------------------
-
-
-def test_a_deep_temporary_folder_with_spaces_and_accents_is_passed_over(
-    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    deep = tmp_path / ("ein Ordner é " * 9) / ("x" * 60)
-    deep.mkdir(parents=True)
-    monkeypatch.setenv("TMPDIR", str(deep))
-    monkeypatch.setattr(tempfile, "tempdir", None)
-    monkeypatch.delenv("XDG_RUNTIME_DIR")
-    with Pipeline(tiny) as pipeline:
-        assert done(list(pipeline.transcribe(sounds(0.5), **PLAIN)))
-        assert len(os.fsencode(pipeline.connection.folder)) < 60
-    monkeypatch.setattr(tempfile, "tempdir", None)
-
-
-@pytest.mark.parametrize("mode", [0o777, None])
-def test_an_unusable_runtime_folder_is_passed_over(
-    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int | None
-) -> None:
-    place = tmp_path / "run"
-    if mode is not None:
-        place.mkdir()
-        place.chmod(mode)
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(place))
-    pipeline = Pipeline(tiny)
-    with pipeline:
-        assert place not in pipeline.connection.folder.parents
-        pipeline.wait_until_ready()
-
-
-def test_no_place_for_the_sockets_at_all_is_one_sentence_and_leaves_nothing(
-    tiny: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("susurrus.protocol.runtime.candidates", lambda: [Path("/nowhere")])
-    with pytest.raises(RuntimeFolderError, match="XDG_RUNTIME_DIR"):
-        Pipeline(tiny).start()
 
 
 def test_loopback_tcp_gives_the_same_text(tiny: Path, whisper: Whisper, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -625,147 +457,6 @@ def test_one_processor_means_one_thread_in_every_session(tiny: Path, capfd: pyte
 
 
 # --- hosts ------------------------------------------------------------------------------------------------------
-
-
-def run_host(tmp_path: Path, script: str, *arguments: str, expect: int = 0) -> str:
-    """Run a program of somebody's; give its output."""
-    path = tmp_path / "host.py"
-    path.write_text(textwrap.dedent(script))
-    command = [sys.executable, "-W", "error", str(path), *arguments]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path)
-    assert result.returncode == expect, result.stderr
-    assert result.stderr == ""
-    return result.stdout
-
-
-@pytest.fixture
-def clip(tmp_path: Path) -> Path:
-    path = tmp_path / "clip.wav"
-    soundfile.write(path, sounds(0.5), RATE)
-    return path
-
-
-def test_a_script_without_a_main_guard_can_use_a_pipeline(tiny: Path, tmp_path: Path, clip: Path) -> None:
-    script = """
-        import sys
-        from susurrus.actors import Pipeline
-        with Pipeline(__import__("pathlib").Path(sys.argv[1])) as pipeline:
-            print([type(event).__name__ for event in pipeline.transcribe(sys.argv[2])][-1])
-    """
-    assert run_host(tmp_path, script, str(tiny), str(clip)) == "Done\n"
-
-
-def test_a_daemonic_worker_can_use_a_pipeline(tiny: Path, tmp_path: Path, clip: Path) -> None:
-    script = """
-        import multiprocessing, sys
-        from pathlib import Path
-        from susurrus.actors import Pipeline
-
-        def work(model, clip, queue):
-            with Pipeline(Path(model)) as pipeline:
-                queue.put([type(event).__name__ for event in pipeline.transcribe(clip)][-1])
-
-        if __name__ == "__main__":
-            context = multiprocessing.get_context("spawn")
-            queue = context.Queue()
-            worker = context.Process(target=work, args=(*sys.argv[1:3], queue), daemon=True)
-            worker.start()
-            print(queue.get(timeout=50))
-            worker.join()
-    """
-    assert run_host(tmp_path, script, str(tiny), str(clip)) == "Done\n"
-
-
-def test_a_host_with_zeromq_sessions_and_forks_of_its_own_can_use_a_pipeline(
-    tiny: Path, tmp_path: Path, clip: Path
-) -> None:
-    script = """
-        import os, sys
-        from pathlib import Path
-        import onnxruntime, zmq
-        from susurrus.actors import Pipeline
-
-        context = zmq.Context.instance()
-        socket = context.socket(zmq.PUB)
-        socket.bind("inproc://host")
-        session = onnxruntime.InferenceSession(str(Path(sys.argv[1]) / "int8" / "self_test.onnx"))
-
-        def last(pipeline):
-            return [type(event).__name__ for event in pipeline.transcribe(sys.argv[2])][-1]
-
-        def forked(what):
-            pid = os.fork()
-            if pid == 0:
-                what()
-                os._exit(0)
-            assert os.waitpid(pid, 0)[1] == 0
-
-        def child():
-            with Pipeline(Path(sys.argv[1])) as pipeline:
-                assert last(pipeline) == "Done"
-
-        forked(child)
-        with Pipeline(Path(sys.argv[1])) as pipeline:
-            assert last(pipeline) == "Done"
-            forked(lambda: None)
-            print(last(pipeline))
-        assert zmq.Context.instance() is context and not context.closed and not socket.closed
-        socket.close()
-        context.term()
-    """
-    assert run_host(tmp_path, script, str(tiny), str(clip)) == "Done\n"
-
-
-def test_an_interpreter_that_exits_with_its_pipeline_open_leaves_nothing(
-    tiny: Path, tmp_path: Path, clip: Path
-) -> None:
-    script = """
-        import sys
-        from pathlib import Path
-        from susurrus.actors import Pipeline
-        pipeline = Pipeline(Path(sys.argv[1])).start()
-        events = pipeline.transcribe(sys.argv[2])
-        next(events)
-        print(pipeline.connection.folder, *pipeline.pids().values())
-    """
-    folder, *pids = run_host(tmp_path, script, str(tiny), str(clip)).split()
-    assert not Path(folder).exists()
-    assert len(pids) == 3
-    assert not any(psutil.pid_exists(int(pid)) for pid in pids)
-
-
-def test_a_host_that_is_killed_takes_its_actors_along_and_the_next_start_cleans_up(tiny: Path, tmp_path: Path) -> None:
-    script = """
-        import sys
-        from pathlib import Path
-        from susurrus.actors import Pipeline
-        pipeline = Pipeline(Path(sys.argv[1])).start()
-        pipeline.wait_until_ready()
-        print(pipeline.connection.folder, *pipeline.pids().values(), flush=True)
-        sys.stdin.read()
-    """
-    (tmp_path / "host.py").write_text(textwrap.dedent(script))
-    command = [sys.executable, str(tmp_path / "host.py"), str(tiny)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as host:
-        assert host.stdout is not None
-        folder, *pids = host.stdout.readline().split()
-        ends = [os.pidfd_open(int(pid)) for pid in pids]
-        host.kill()
-    for end in ends:
-        wait_for_end(end)
-    assert not is_live(Path(folder))
-    with pytest.raises(PipelineError):
-        Client(Connection.read(Path(folder) / "connection.json"))
-    with Pipeline(tiny):
-        assert not Path(folder).exists()
-
-
-def wait_for_end(descriptor: int) -> None:
-    """Wait for the end of a process that is nobody's child of ours."""
-    import select  # noqa: PLC0415 - for Linux's pidfd alone
-
-    assert select.select([descriptor], [], [], PATIENCE_S)[0]
-    os.close(descriptor)
 
 
 def test_a_pipeline_closes_though_its_console_never_came_so_far_as_to_subscribe(tiny: Path) -> None:

@@ -285,6 +285,14 @@ def test_a_missing_event_that_comes_late_closes_the_gap() -> None:
     assert not view.needs_snapshot
 
 
+def test_a_job_of_which_no_event_came_has_its_place_before_those_behind_it() -> None:
+    jobs = [bytes([number]) * 16 for number in range(1, 4)]
+    view = attached(*numbered(started(jobs[0])), *numbered(started(jobs[2])))
+    states = [JobState(job, 1, "clip.wav", "running", 60.0, (), None, None) for job in jobs]
+    view.apply_snapshot(Snapshot(tuple(states)))
+    assert list(view.jobs) == jobs
+
+
 def test_a_beat_makes_the_loss_of_the_latest_event_visible() -> None:
     view = attached(*numbered(started()))
     view.apply(Beat(1, {JOB.hex(): 1}))

@@ -52,18 +52,23 @@ def numbered(request: pytest.FixtureRequest, record_property: Callable[[str, obj
 
 
 PLAIN_FLAGS = (
-    *("--threads", "1", "--no-vad", "--without-timestamps", "--temperature-increment-on-fallback", "None"),
-    *("--compression-ratio-threshold", "None", "--logprob-threshold", "None", "--no-speech-threshold", "None"),
+    *("--threads", "1", "--no-vad", "--without-timestamps", "--no-speech-threshold", "None"),
+    *("--compression-ratio-threshold", "None", "--logprob-threshold", "None"),
+    *("--temperature-increment-on-fallback", "None"),
 )
 """What PLAIN is on the command line."""
+WARNING = "warning: there is only temperature 0"
+"""What is said of it, unless `--quiet`; `--json` is not quiet."""
 
 
 class TinyCli(Cli):
-    """The command line with the tiny model; `plain` makes arguments."""
+    """The command line with the tiny model: arguments for its text, and for its events."""
 
     def __init__(self, tiny: Path, runtime: Path) -> None:
         super().__init__(tiny.parent, runtime)
-        self.plain = ("--model", str(tiny), *PLAIN_FLAGS)
+        self.model = ("--model", str(tiny))
+        self.plain = (*self.model, *PLAIN_FLAGS, "--quiet")
+        self.json = (*self.model, *PLAIN_FLAGS, "--json")
 
 
 @pytest.fixture
@@ -101,7 +106,7 @@ def start(tiny: Path, tmp_path: Path) -> Iterator[Start]:
 
 
 def transcribe(pipeline: Pipeline, clip: Path, prompt: str = "") -> list[JobEvent]:
-    """All events of the clip, held to the protocol: numbers without a gap, one end, windows committed once, in order."""
+    """All events of the clip, held to the protocol: no gap in the numbers, one end, windows committed in order."""
     events = list(pipeline.transcribe(clip, **with_plain({"prompt": prompt})))
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
     assert [isinstance(event, TerminalEvent) for event in events] == [False] * (len(events) - 1) + [True]

@@ -1,4 +1,4 @@
-"""`python -m tests.faults.host PYTHON [arguments of run.py]`: run.py, whose actors are started by another interpreter."""
+"""`python -m tests.faults.host PYTHON [arguments of run.py]`: run.py, with another interpreter for its actors."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ from susurrus.actors.pipeline import Pipeline
 from tests.faults.conftest import QUICK
 
 if __name__ == "__main__":
-    run.Pipeline = partial(Pipeline, python=sys.argv.pop(1), limits=QUICK)  # type: ignore[misc, assignment]
+    vars(run)["Pipeline"] = partial(Pipeline, python=sys.argv.pop(1), limits=QUICK)
     sys.exit(run.main(sys.argv[1:]))

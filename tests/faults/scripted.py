@@ -32,7 +32,7 @@ class Fault:
     """`import` (nothing is said yet), `load`, `begin` (of a window), `token`, `result` (it is out).
     Of the console: `import`, `load`, `shown` (text is out and noted), `result` (it is out, not noted)."""
     deed: str = "kill"
-    """`kill`, `stop`, `hang`, `abort`, `memory`, `raise`, `wait` (until the job is given up), `count` (into a file)."""
+    """`kill`, `stop`, `hang`, `abort`, `memory`, `raise`, `slow`, `wait` (until the job is given up), `count` (it)."""
     window: int | None = None
     """Only in this window."""
     nth: int = 1
@@ -138,30 +138,26 @@ class Script:
 
     def plant_in_console(self) -> None:
         """Have the console tell of every point."""
-        from susurrus.actors import console, render, shown  # noqa: PLC0415 - after `import` faults
+        from susurrus.actors.shown import Shown  # noqa: PLC0415 - after `import` faults
+        from susurrus.protocol import Hello, HubLine  # noqa: PLC0415
 
-        script = self
+        script, real_send, real_note = self, HubLine.send, Shown.note
 
-        def before(owner: Any, name: str, point: str) -> None:
-            real = getattr(owner, name)
+        def send(line: Any, message: Any, **how: Any) -> bool:
+            if isinstance(message, Hello):
+                script.come_to("load")
+            return real_send(line, message, **how)
 
-            def wrapped(*arguments: Any, **how: Any) -> Any:
-                script.come_to(point)
-                return real(*arguments, **how)
-
-            setattr(owner, name, wrapped)
-
-        def note(real: Any, job: bytes, characters: int, *, ended: bool = False) -> None:
-            new = characters != real.characters(job)
-            if new:
+        def note(shown: Any, job: bytes, characters: int, *, ended: bool = False) -> None:
+            is_new = characters != shown.characters(job)
+            if is_new:
                 script.come_to("result")
-            real_note(real, job, characters, ended=ended)
-            if new:
+            real_note(shown, job, characters, ended=ended)
+            if is_new:
                 script.come_to("shown")
 
-        before(console.Console, "_say_hello", "load")
-        real_note = shown.Shown.note
-        render.Shown.note = note  # type: ignore[method-assign]
+        HubLine.send = send  # type: ignore[assignment, method-assign]
+        Shown.note = note  # type: ignore[assignment, method-assign]
 
     def begin(self, window: int) -> None:
         """Another window is worked on."""
@@ -178,7 +174,9 @@ class Script:
             mine = fault.prompt in ("", self._prompt)
             if not (at and here and mine):
                 continue
-            if fault.deed == "count":
+            if fault.deed == "slow":
+                time.sleep(0.05)
+            elif fault.deed == "count":
                 with (self._folder / "count").open("a") as file:
                     file.write("1")
             elif self._is_due(number, fault):

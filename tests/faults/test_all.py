@@ -14,7 +14,7 @@ from tests.faults.table import FAULTS
 MODULES = sorted(path.stem for path in Path(__file__).parent.glob("test_*.py") if path != Path(__file__))
 
 
-def tests_of(module: ModuleType) -> Iterator[FunctionType]:
+def functions_of(module: ModuleType) -> Iterator[FunctionType]:
     for name, value in vars(module).items():
         if name.startswith("test_") and isinstance(value, FunctionType):
             yield value
@@ -32,10 +32,10 @@ def numbers_of(test: FunctionType) -> set[int]:
 @pytest.mark.parametrize("name", MODULES)
 def test_every_test_says_which_fault_it_is_about(name: str) -> None:
     module = importlib.import_module(f"tests.faults.{name}")
-    assert [test.__name__ for test in tests_of(module) if not numbers_of(test)] == []
+    assert [test.__name__ for test in functions_of(module) if not numbers_of(test)] == []
 
 
 def test_every_fault_has_a_test() -> None:
     modules = [importlib.import_module(f"tests.faults.{name}") for name in MODULES]
-    covered = {number for module in modules for test in tests_of(module) for number in numbers_of(test)}
+    covered = {number for module in modules for test in functions_of(module) for number in numbers_of(test)}
     assert covered == set(FAULTS) == set(range(1, 51))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,11 +11,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from susurrus.actors import Pipeline
+from susurrus.actors import Pipeline, exits
+from susurrus.actors.audience import MAX_BEHIND
+from susurrus.actors.ledger import MAX_FINISHED
 from susurrus.actors.supervisor import Command
 from susurrus.models import Whisper
 from susurrus.models.provisioning.manifest import describe, write_manifest
-from susurrus.protocol import Partial, Segment, Submit
+from susurrus.protocol import Connection, Partial, Segment, Submit
 from tests.actors.fakes import (
     PATIENCE_S,
     PLAIN,
@@ -32,6 +35,7 @@ from tests.actors.fakes import (
 from tests.conftest import ROOT
 from tests.faults.conftest import TinyCli, text_of, transcribe
 from tests.faults.scripted import Fault, interpreter
+from tests.faults.viewer import Viewer
 from tests.run.conftest import Finished
 
 MIB = 1024 * 1024
@@ -46,18 +50,23 @@ def run_with(fault: Fault, cli: TinyCli, clip: Path, folder: Path) -> Finished:
 
 
 @pytest.mark.parametrize(
-    ("point", "nth"),
+    "at",
     [
-        pytest.param("import", 1, marks=pytest.mark.fault(10)),
-        pytest.param("load", 1, marks=pytest.mark.fault(10)),
-        pytest.param("shown", 1, marks=pytest.mark.fault(11)),
-        pytest.param("shown", 4, marks=pytest.mark.fault(11)),
+        pytest.param(("import", 1), marks=pytest.mark.fault(10)),
+        pytest.param(("load", 1), marks=pytest.mark.fault(10)),
+        pytest.param(("shown", 1), marks=pytest.mark.fault(11)),
+        pytest.param(("shown", 4), marks=pytest.mark.fault(11)),
     ],
+    ids=str,
 )
 def test_of_a_console_that_is_killed_the_next_one_goes_on_behind_what_was_shown(
-    cli: TinyCli, clip: Path, undisturbed: str, tmp_path: Path, point: str, nth: int
+    cli: TinyCli, clip: Path, undisturbed: str, tmp_path: Path, at: tuple[str, int]
 ) -> None:
-    assert run_with(Fault("console", point, nth=nth), cli, clip, tmp_path) == (0, undisturbed + "\n", "")
+    done = run_with(Fault("console", at[0], nth=at[1]), cli, clip, tmp_path)
+    assert (done.code, done.out) == (exits.OK, undisturbed + "\n")
+    warning, *more = done.err.splitlines()
+    assert "actor=console" in warning
+    assert more == []
 
 
 @pytest.mark.fault(12)
@@ -79,8 +88,8 @@ def test_a_console_that_is_killed_between_showing_and_noting_loses_nothing(
 def test_a_stopped_console_disturbs_nobody_and_catches_up(
     tiny: Path, clip: Path, undisturbed: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """More events than its queue holds: what it lost is in a snapshot, and in the pipeline's last breath."""
-    jobs = 18
+    """More events than its queue holds: what it lost is in a snapshot, for which the pipeline waits in the end."""
+    jobs = MAX_BEHIND - 1
     with Pipeline(tiny, console=Command("console", ("--quiet",), owns_terminal=True), threads=1) as pipeline:
         transcribe(pipeline, clip)
         console = psutil.Process(pipeline.pids()["console"])
@@ -94,14 +103,35 @@ def test_a_stopped_console_disturbs_nobody_and_catches_up(
                 before = psutil.Process().memory_info().rss
         grown = psutil.Process().memory_info().rss - before
         console.resume()
-    assert n_events > 2000
+    assert n_events > 1500
     assert grown < 8 * MIB
     assert capfd.readouterr().out == f"{undisturbed}\n" * (jobs + 1)
 
 
+@pytest.mark.fault(19)
+def test_a_console_that_is_stopped_for_more_jobs_than_are_remembered_misses_none(
+    cli: TinyCli, clip: Path, undisturbed: str, tmp_path: Path
+) -> None:
+    """As with a pager on page one: jobs begin no longer, until it reads on."""
+    n_files = MAX_FINISHED + 8
+    for number in range(n_files):
+        shutil.copy(clip, tmp_path / f"{number:02}.wav")
+    run = cli.start(*cli.plain, tmp_path)
+    assert run.out is not None
+    run.out.wait_for_text()
+    console = run.actors()["console"]
+    console.suspend()
+    (path,) = cli.runtime.glob("*/connection.json")
+    with Viewer(Connection.read(path)) as viewer:
+        viewer.wait(lambda: viewer.is_live)
+        viewer.wait(lambda: sum(job.end is not None for job in viewer.view.jobs.values()) > MAX_BEHIND)
+        console.resume()
+    assert run.finish() == (exits.OK, f"{undisturbed}\n" * n_files, "")
+
+
 STRANGE = {
     "emoji": (" family \N{WOMAN}\u200d\N{GIRL} \N{THUMBS UP SIGN}\N{EMOJI MODIFIER FITZPATRICK TYPE-6}", None),
-    "right to left": (" שלום \u200fعالم", None),
+    "right to left": (" שלום \u200f\N{ARABIC LETTER SHEEN}\N{ARABIC LETTER MEEM}", None),
     "combining": (" e\u0301 n\u0303 क्षि", None),
     "escape": (" \x1b[31mred\x1b]0;title\x07", " ␛[31mred␛]0;title␇"),
     "one-character escape": (" \x9b2J", " \N{REPLACEMENT CHARACTER}2J"),
@@ -120,15 +150,16 @@ def test_strange_text_reaches_a_pipe_whole_and_harmless(house: House, kind: str)
     path = house.connection.write()
     command = [sys.executable, "-m", "susurrus.actors.console", "--connection", str(path)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as console:
-        while console.pid not in house.hub.console_pids:  # it has said Hello, or never will
-            assert house.hub.is_running
-            with pytest.raises(subprocess.TimeoutExpired):
-                console.wait(0.02)
-        say(house, text)
-        house.hub.stop()
-        out, err = console.communicate(timeout=PATIENCE_S)
-    assert (console.returncode, err) == (0, b"")
-    assert out.decode() == ((shown or text) * 2).removeprefix(" ") + "\n"
+        try:
+            say(house, text)
+            assert console.stdout is not None
+            line = console.stdout.readline()
+            house.hub.stop()
+            rest, err = console.communicate(timeout=PATIENCE_S)
+        finally:
+            console.kill()
+    assert (console.returncode, rest, err) == (0, b"", b"")
+    assert line.decode() == ((shown or text) * 2).removeprefix(" ") + "\n"
 
 
 def say(house: House, text: str) -> None:

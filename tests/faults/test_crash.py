@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from susurrus.actors import Pipeline, PipelineError
+from susurrus.actors.view import JobEvent
 from susurrus.models import Whisper
 from susurrus.protocol import Failed, Partial, RuntimeFolder, Segment
 from tests.actors.fakes import PATIENCE_S, PLAIN
@@ -131,7 +132,7 @@ def test_the_real_model_says_the_same_whoever_is_killed(base: Path, actor: str) 
     """Not the tiny one: with timestamps, detection of speech and language, and words that make sense."""
     wanted = Whisper.load(base, threads=1).transcribe(SAMPLES / "jfk.wav").text
     with Pipeline(base, threads=1) as pipeline:
-        events = []
+        events: list[JobEvent] = []
         for event in pipeline.transcribe(SAMPLES / "jfk.wav"):
             if isinstance(event, Partial) and not any(isinstance(one, Partial) for one in events):
                 os.kill(pipeline.pids()[actor], signal.SIGKILL)

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -90,7 +91,7 @@ def test_a_late_reader_of_events_finds_its_place_after_an_actor_was_replaced(
     )
 
 
-def attempts_windows(events: list[object]) -> set[int]:
+def attempts_windows(events: Sequence[object]) -> set[int]:
     """Windows that were committed."""
     return {event.window for event in events if isinstance(event, Segment)}
 

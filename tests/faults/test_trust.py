@@ -168,6 +168,7 @@ def hears(address: str, send: Callable[[zmq.Socket[Any]], None]) -> bytes:
 # --- the wire ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.fault(43)
 def test_an_eavesdropper_between_client_and_pipeline_learns_neither_text_nor_names_nor_keys(
     site: Site, base: Path, tmp_path: Path
 ) -> None:
@@ -223,6 +224,7 @@ def test_an_eavesdropper_between_client_and_pipeline_learns_neither_text_nor_nam
 # --- who is let in ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.fault(43)
 def test_strangers_are_refused_and_logged_and_the_pipeline_goes_on(site: Site, tiny: Path, tmp_path: Path) -> None:
     run = site.start(tiny)
     unknown = site.cli.start("--attach", site.client("stranger", known=False))
@@ -252,6 +254,7 @@ def test_strangers_are_refused_and_logged_and_the_pipeline_goes_on(site: Site, t
     assert len(refusals) < 40, "counted, not repeated"
 
 
+@pytest.mark.fault(43)
 def test_a_client_elsewhere_is_a_client_and_nothing_else(site: Site, tiny: Path, tmp_path: Path) -> None:
     """It cannot take an actor's place, have the pipeline's standard input read, or have a file written."""
     run = site.start(tiny)
@@ -277,6 +280,7 @@ def test_a_client_elsewhere_is_a_client_and_nothing_else(site: Site, tiny: Path,
     end(run)
 
 
+@pytest.mark.fault(43)
 @pytest.mark.usefixtures("site")
 def test_without_a_key_or_a_free_port_it_does_not_start(cli: Cli, tmp_path: Path) -> None:
     with sockets.create_server(("127.0.0.1", 0)) as taken:
@@ -301,6 +305,7 @@ def works(*command: str) -> bool:
     return False
 
 
+@pytest.mark.fault(43)
 @pytest.mark.skipif(not works("unshare", "-rn", "true"), reason="no network namespaces here")
 def test_a_run_without_any_network_gives_the_same_text(cli: Cli) -> None:
     offline = ("unshare", "-rn", sys.executable, str(RUN))
@@ -316,6 +321,7 @@ STRACE = ("strace", "-f", "-qq", "-e", "trace=socket,connect,bind")
 INTERNET = re.compile(r"AF_INET6?\b|sa_family=AF_INET")
 
 
+@pytest.mark.fault(43)
 @pytest.mark.skipif(not works(*STRACE, "-o", "/dev/null", "true"), reason="no strace here, or not allowed")
 def test_no_process_of_a_run_ever_opens_an_internet_socket(cli: Cli, tmp_path: Path) -> None:
     """A playlist is among the inputs: what it names is an address that FFmpeg would fetch if it were let."""

@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Generator
 from pathlib import Path
 
@@ -13,18 +14,21 @@ import pytest
 
 
 @contextlib.contextmanager
-def small_disk(path: Path, *, kib: int) -> Generator[Path, None, None]:
-    """A file system of so many KiB, mounted for as long as it takes. Skips the test where nobody may mount one."""
+def small_disk(*, kib: int) -> Generator[Path, None, None]:
+    """A file system of so many KiB, mounted for as long as it takes. Skips the test where nobody may mount one.
+
+    Its path is short: sockets are to fit.
+    """
     if os.name != "posix" or os.geteuid() or shutil.which("mount") is None:
         pytest.skip("file systems cannot be mounted here")
-    path.mkdir(mode=0o700)
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={kib}k,mode=0700", "tmpfs", str(path)]
-    if subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("file systems cannot be mounted here")
-    try:
-        yield path
-    finally:
-        subprocess.run(["umount", "-l", str(path)], check=True)
+    with tempfile.TemporaryDirectory(prefix="disk-") as folder:
+        mount = ["mount", "-t", "tmpfs", "-o", f"size={kib}k,mode=0700", "tmpfs", folder]
+        if subprocess.run(mount, capture_output=True, check=False).returncode:
+            pytest.skip("file systems cannot be mounted here")
+        try:
+            yield Path(folder)
+        finally:
+            subprocess.run(["umount", "-l", folder], check=True)
 
 
 def fill(disk: Path) -> None:

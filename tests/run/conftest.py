@@ -22,7 +22,7 @@ import psutil
 import pytest
 import soundfile
 
-from susurrus.actors.hub import LINE
+from susurrus.actors.line import STATIONS
 
 ROOT = Path(__file__).parents[2]
 RUN = ROOT / "run.py"
@@ -210,7 +210,7 @@ class Cli:
         What comes after `arguments` and how long it lives is in the test's hands: it reads `stdin`.
         """
         run = self.start("-v", *arguments, "--wav", "-", stdin=subprocess.PIPE)
-        for _ in LINE:
+        for _ in STATIONS:
             run.wait_for_log("actor ready")
         return run
 

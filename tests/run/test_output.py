@@ -164,8 +164,3 @@ def test_a_full_disk_is_one_line_on_stderr(cli: Cli, austen: Path) -> None:
     (complaint,) = done.err.splitlines()
     assert "standard output" in complaint
     assert "No space left" in complaint
-
-
-def test_a_closed_standard_output_ends_the_run_quietly(cli: Cli, austen: Path) -> None:
-    closing = ("sh", "-c", 'exec "$0" "$@" >&-', *cli.command)
-    assert cli("--wav", austen, command=closing) == (141, "", "")
