@@ -31,6 +31,7 @@ from susurrus.protocol import (
     Submit,
     TerminalEvent,
     Window,
+    Working,
 )
 from susurrus.protocol.codec import MAX_TEXT_BODY_BYTES, body_size
 
@@ -203,6 +204,13 @@ class Ledger:
     def is_open(self, job_id: bytes) -> bool:
         """Whether the job is without a terminal event."""
         return job_id in self._active
+
+    def oldest_open(self) -> Working | None:
+        """The first window in work that is not committed: likely what an actor worked on that has not said so."""
+        for job in self._running():
+            if job.done_windows in job.announced:
+                return Working(job.submit.job, job.done_windows, job.attempt)
+        return None
 
     def blame(self, job_id: bytes, window: int, limit: int) -> bool:
         """Note that an actor was lost over a window; tell whether that was one too many."""

@@ -111,7 +111,9 @@ class Recovery:
             self._plan_restart(name, self.console, how)
             return
         station = self._line[name]
-        how, working = station.doubt or how, station.working
+        how = station.doubt or how
+        # One that dies at once has no time to say over what.
+        working = station.working or (self._ledger.oldest_open() if station.ready else None)
         station.leave(time.monotonic())
         is_poison = working is not None and self._blame(name, working)
         if name == STATIONS[0]:

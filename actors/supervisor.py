@@ -87,9 +87,10 @@ class Supervisor:
                 env={**os.environ, **ONE_BLAS_THREAD},
                 pass_fds=command.pass_fds,
             )
-        if process.stdin is not None:
-            _lifelines.add(process.stdin)
-        child = self._children[command.name] = _Child(command, process)
+            # Still blocked: a child that nobody knew of could not be ended.
+            if process.stdin is not None:
+                _lifelines.add(process.stdin)
+            child = self._children[command.name] = _Child(command, process)
         threading.Thread(target=self._wait, args=(child,), name=f"wait-{command.name}", daemon=True).start()
 
     def restart(self, name: str) -> None:

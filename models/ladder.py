@@ -159,7 +159,7 @@ class Ladder:
 
     def _read(self, tokens: Sequence[int]) -> Float32Array:
         """Logits after the tokens. What `_listen` has read already, the session need not read again."""
-        if self._session.position == 1 and tokens[0] == self._special.sot:
+        if self._session.position == 1 and len(tokens) > 1 and tokens[0] == self._special.sot:
             return self._session.step(tokens[1:])
         self._session.rewind()
         return self._session.step(tokens)

@@ -223,6 +223,31 @@ def test_a_window_that_ends_its_worker_three_times_fails_its_job_alone(stage: St
     assert stage.thread.is_alive()
 
 
+def test_an_actor_that_dies_before_it_can_say_over_what_is_taken_to_have_died_of_the_oldest_window(
+    stage: Stage,
+) -> None:
+    watcher = stage.subscriber()
+    request = stage.begin(windows=2, committed=1)
+    for attempt in (2, 3, 4):
+        stage.lose("decoder")
+        stage.replace("decoder")
+        settle(*(stage.actors[name] for name in STATIONS))
+        stage.actors["frontend"].say(window(request.job, 1, attempt=attempt))
+        settle(stage.actors["frontend"])
+    assert expect_failed(watcher).code == "killer"
+
+
+def test_an_actor_that_dies_while_it_loads_has_not_died_of_a_window(stage: Stage) -> None:
+    request = stage.begin(windows=2, committed=1)
+    stage.lose("decoder")
+    for _ in range(2):
+        stage.lose("decoder")
+    assert stage.hub._ledger.is_open(request.job)
+    stage.hub.actor_ended("decoder", "ended with code 1")
+    stage.thread.join(PATIENCE_S)
+    assert stage.hub.outcome.code == "actor_lost"
+
+
 def expect_failed(watcher: Subscriber) -> Failed:
     """The next Failed, whatever comes before it."""
     while not isinstance(event := next_event(watcher), Failed):

@@ -100,8 +100,11 @@ def make_plans(clips: Sequence[Clip], folder: Path, jobs: int, hours: float, dea
 def run_phases(connection: Connection, plans: Sequence[Plan]) -> list[Phase]:
     """All of them through one pipeline."""
     phases = []
-    pids = {actor.name: actor.pid for actor in ask(connection).actors} | {"client": os.getpid()}
-    with Sampler(pids, connection.folder) as sampler:
+
+    def find() -> dict[str, int]:
+        return {actor.name: actor.pid for actor in ask(connection).actors} | {"client": os.getpid()}
+
+    with Sampler(find, connection.folder) as sampler:
         for plan in plans:
             phase = watch(plan, connection, sampler)
             if phase.jobs:

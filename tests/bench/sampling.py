@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from array import array
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -81,27 +82,26 @@ def least(series: Series, column: str) -> list[float]:
 class Sampler:
     """Looks at processes from a thread of its own, from entering the context until it is left.
 
-    Samples are kept as bare numbers: this process is one of those that must not grow. A process that ends raises
-    psutil.NoSuchProcess on leaving.
+    Samples are kept as bare numbers: this process is one of those that must not grow.
     """
 
-    def __init__(self, pids: Mapping[str, int], folder: Path, interval_s: float = 1.0) -> None:
+    def __init__(self, find: Callable[[], Mapping[str, int]], folder: Path, interval_s: float = 1.0) -> None:
         """Nothing is looked at yet.
 
         Args:
-            pids: of the processes, by name.
+            find: tells the ids of the processes, by name; asked again when one has ended.
             folder: the pipeline's runtime folder.
             interval_s: seconds between two looks.
         """
         self.work = 0.0
         """How much is done: the caller counts it, in a unit of its own."""
-        self._processes = {name: psutil.Process(pid) for name, pid in pids.items()}
-        self._rows = {name: array("d") for name in pids}
+        self._find = find
+        self._processes = {name: psutil.Process(pid) for name, pid in find().items()}
+        self._rows = {name: array("d") for name in self._processes}
         self._folder = folder
         self._interval_s = interval_s
         self._began = time.monotonic()
         self._stop = threading.Event()
-        self._error: psutil.Error | None = None
         self._thread = threading.Thread(target=self._run, name="sampler")
 
     def series(self) -> dict[str, Series]:
@@ -109,16 +109,18 @@ class Sampler:
         return {name: Series(np.array(rows).reshape(-1, len(COLUMNS))) for name, rows in self._rows.items()}
 
     def look(self) -> None:
-        """Look once."""
+        """Look once. A process that has ended is passed over until there is another in its place."""
         now, work = time.monotonic() - self._began, self.work
         files = sum(1 for _ in self._folder.iterdir())
         for name, process in self._processes.items():
-            with process.oneshot():
-                memory, cpu = process.memory_info(), process.cpu_times()
-                descriptors, threads = process.num_fds(), process.num_threads()
-            private = memory.rss - memory.shared
-            row = (memory.rss / MB, private / MB, descriptors, threads, cpu.user + cpu.system, files)
-            self._rows[name].extend((now, work, *row))
+            try:
+                self._rows[name].extend((now, work, *_measure(process), files))
+            except psutil.NoSuchProcess:
+                self._replace(name)
+
+    def _replace(self, name: str) -> None:
+        with suppress(psutil.NoSuchProcess):
+            self._processes[name] = psutil.Process(self._find().get(name, 0))
 
     def proportional(self) -> dict[str, float]:
         """Memory in MB by process, in which what several share is divided among them (PSS): milliseconds each."""
@@ -133,16 +135,20 @@ class Sampler:
     ) -> None:
         self._stop.set()
         self._thread.join()
-        if self._error is not None and error is None:
-            raise self._error
 
     def _run(self) -> None:
-        try:
-            while not self._stop.is_set():
-                self.look()
-                self._stop.wait(self._interval_s)
-        except psutil.Error as error:
-            self._error = error
+        while not self._stop.is_set():
+            self.look()
+            self._stop.wait(self._interval_s)
+
+
+def _measure(process: psutil.Process) -> tuple[float, ...]:
+    """The columns of one process."""
+    with process.oneshot():
+        memory, cpu = process.memory_info(), process.cpu_times()
+        descriptors, threads = process.num_fds(), process.num_threads()
+    private = memory.rss - memory.shared
+    return memory.rss / MB, private / MB, descriptors, threads, cpu.user + cpu.system
 
 
 def peak(pid: int) -> float:

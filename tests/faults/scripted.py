@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import os
 import runpy
+import shlex
 import signal
-import stat
 import sys
 import threading
 import time
@@ -48,17 +48,23 @@ def interpreter(folder: Path, faults: Iterable[Fault]) -> str:
     folder.mkdir(exist_ok=True)
     plan = folder / "faults.json"
     plan.write_text(json.dumps([asdict(fault) for fault in faults]))
-    script = folder / "python"
+    script = folder / "faulty.py"
     lines = [
-        f"#!{sys.executable}",
         "import sys",
         f"sys.path.insert(0, {str(ROOT)!r})",
         "from tests.faults import scripted",
         f"scripted.main({str(plan)!r})",
     ]
     script.write_text("\n".join(lines) + "\n")
-    script.chmod(script.stat().st_mode | stat.S_IXUSR)
-    return str(script)
+    return command_for(script)
+
+
+def command_for(script: Path) -> str:
+    """A command that runs a script by this interpreter. By way of a shell: a `#!` line takes no path with spaces."""
+    command = script.with_suffix("")
+    command.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {shlex.quote(str(script))} "$@"\n')
+    command.chmod(0o755)
+    return str(command)
 
 
 # --- in the actor's process -------------------------------------------------------------------------------------

@@ -46,7 +46,9 @@ def test_hundreds_of_jobs_leave_memory_descriptors_files_and_queue_as_they_were(
         Plan("each its client", JOBS, partial(one_by_one, options=OPTIONS), [short] * 60),
         Plan("four at once", JOBS, partial(side_by_side, at_once=4, options=OPTIONS), [short] * 120),
     ]
-    with Sampler({**pipeline.pids(), "hub": os.getpid()}, pipeline.connection.folder, interval_s=0.05) as sampler:
+    with Sampler(
+        lambda: {**pipeline.pids(), "hub": os.getpid()}, pipeline.connection.folder, interval_s=0.05
+    ) as sampler:
         phases = [watch(plan, pipeline.connection, sampler) for plan in plans]
     for plan, phase in zip(plans, phases, strict=True):
         assert (phase.name, phase.jobs, phase.failures, phase.left) == (plan.name, len(list(plan.recordings)), [], [])
@@ -101,7 +103,7 @@ def test_the_slope_is_that_of_the_least_squares_line() -> None:
 
 @pytest.mark.fault(35)
 def test_a_sampler_sees_what_the_process_has(tmp_path: Path) -> None:
-    sampler = Sampler({"self": os.getpid()}, tmp_path)
+    sampler = Sampler(lambda: {"self": os.getpid()}, tmp_path)
     sampler.look()
     files = [(tmp_path / name).open("w") for name in ("one", "two")]
     ballast = np.ones(10_000_000)

@@ -19,6 +19,7 @@ from susurrus.protocol import Connection
 from susurrus.protocol.runtime import is_live
 from tests.actors.fakes import PATIENCE_S, PLAIN, RATE, sounds
 from tests.conftest import ROOT
+from tests.faults.scripted import command_for
 
 LONG = 40.0
 
@@ -224,9 +225,7 @@ def test_a_wall_clock_that_jumps_by_a_day_both_ways_changes_nothing(
 ) -> None:
     """In every process: limits, pings, beats, deadlines and restarts go by the monotonic clock."""
     (tmp_path / "jumping.py").write_text(JUMPING)
-    python = tmp_path / "python"
-    python.write_text(
-        f"#!{sys.executable}\n"
+    (tmp_path / "shifted.py").write_text(
         "import runpy, sys\n"
         f"sys.path.insert(0, {str(tmp_path)!r})\n"
         "import jumping\n"
@@ -234,7 +233,7 @@ def test_a_wall_clock_that_jumps_by_a_day_both_ways_changes_nothing(
         "sys.argv = sys.argv[position + 1 :]\n"
         "runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)\n"
     )
-    python.chmod(0o755)
+    python = command_for(tmp_path / "shifted.py")
     script = f"""
         import sys
         sys.path.insert(0, {str(tmp_path)!r})

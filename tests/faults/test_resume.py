@@ -82,7 +82,7 @@ def test_a_service_that_is_killed_and_started_again_goes_on(
     service = (*cli.model, "--serve")
     first = cli.start(*service, command=(sys.executable, "-m", "tests.faults.host", hanging_at(2, tmp_path)))
     first.wait_for_log("ready: ")
-    client = cli.start(*cli.json, "--connect", "--resume", recording)
+    client = cli.start(*cli.json, "--connect", "--resume", recording, command=cli.here)
     assert [client.wait_for_event("segment")["text"] for _ in range(2)] == pieces[:2]
     start_and_kill(first)
     lost = client.finish()
@@ -91,7 +91,7 @@ def test_a_service_that_is_killed_and_started_again_goes_on(
     assert lost.err.count("\n") == 2, "that, and what is said of the temperature"
     second = cli.start(*service)
     second.wait_for_log("ready: ")
-    done = cli(*cli.plain, "--connect", "--resume", recording)
+    done = cli(*cli.plain, "--connect", "--resume", recording, command=cli.here)
     assert done == (exits.OK, "".join(pieces).strip() + "\n", "")
     assert list(state.iterdir()) == []
     second.process.terminate()

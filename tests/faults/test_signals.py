@@ -171,7 +171,7 @@ def test_when_the_pipeline_is_killed_its_actors_end_and_an_attached_console_says
     run = cli.start_waiting(*cli.json)
     run.feed(beginning)
     run.wait_for_event("partial")
-    watching = cli.start("--json", "--attach")
+    watching = cli.start("--json", "--attach", command=cli.here)
     watching.wait_for_event("snapshot")
     family = list(run.actors().values())
     run.signal(signal.SIGKILL)
@@ -202,7 +202,7 @@ def test_a_console_that_stops_before_the_last_text_does_not_keep_ctrl_c_from_end
     run.feed(beginning)
     run.wait_for_event("segment")
     run.actors()["console"].suspend()
-    watching = cli.start("--json", "--attach")
+    watching = cli.start("--json", "--attach", command=cli.here)
     watching.wait_for_event("snapshot")
     run.stdin.close()
     watching.wait_for_event("done")  # all is said, and the pipeline waits for its console

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 import threading
@@ -150,7 +151,10 @@ def test_attached_and_left_a_hundred_times_the_hub_has_nobody_left(tiny: Path, c
         with Viewer.of(pipeline) as viewer:
             viewer.wait(lambda: pipeline._hub.publisher.subscriptions == 1)
         assert text_of(transcribe(pipeline, clip)) == undisturbed
-        assert psutil.Process().num_fds() <= descriptors + 1
+        deadline = time.monotonic() + PATIENCE_S
+        while psutil.Process().num_fds() > descriptors + 1:  # libzmq closes the hub's end when it gets round to it
+            assert time.monotonic() < deadline
+            gc.collect()
 
 
 @contextmanager

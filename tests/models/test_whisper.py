@@ -11,7 +11,17 @@ import pytest
 import soundfile
 from numpy.typing import NDArray
 
-from susurrus.models import AudioError, ModelConfig, ModelError, OptionError, Partial, Segment, Transcript, Whisper
+from susurrus.models import (
+    AudioError,
+    AudioReader,
+    ModelConfig,
+    ModelError,
+    OptionError,
+    Partial,
+    Segment,
+    Transcript,
+    Whisper,
+)
 from susurrus.models.options import OptionFields
 from susurrus.models.results import join_text
 from tests.actors.fakes import PLAIN, with_plain, write_tiny_model
@@ -183,3 +193,12 @@ def test_english_speech_is_understood(base: Path) -> None:
     assert transcript.language == "en"
     assert "ask what you can do for your country" in transcript.text
     assert transcript.duration == pytest.approx(11.0)
+
+
+def test_an_english_model_whose_prompt_with_timestamps_is_one_token_transcribes(tiny_en: Path) -> None:
+    """Speech with a pause is decoded with timestamps: no language, no task, so nothing follows the first token."""
+    with AudioReader(SAMPLES / "austen.wav", 16000) as reader:
+        speech: NDArray[np.float32] = np.concatenate(list(reader))
+    pause = np.zeros(24000, np.float32)
+    transcript = Whisper.load(tiny_en, threads=1).transcribe(np.concatenate([speech, pause, speech]))
+    assert transcript.text.lower().count("young man") == 2

@@ -163,10 +163,22 @@ def _actor_name(process: psutil.Process) -> str:
     return module.removeprefix("susurrus.actors.")
 
 
+LOOKS_HERE = """
+import os, sys
+from pathlib import Path
+import susurrus.protocol.connection
+import susurrus.run
+susurrus.protocol.connection.candidates = lambda: [Path(os.environ["XDG_RUNTIME_DIR"])]
+sys.exit(susurrus.run.main(sys.argv[1:]))
+"""
+
+
 class Cli:
     """Starts run.py with the tests' models and a runtime folder of its own, so that runs do not see each other."""
 
     command = (sys.executable, str(RUN))
+    here = (sys.executable, "-c", LOOKS_HERE)
+    """The same, with no eye for the pipelines of others: the newest one is that of this test."""
     installed_command = (str(Path(sys.executable).with_name("susurrus")),)
 
     def __init__(self, models: Path, runtime: Path) -> None:

@@ -28,14 +28,14 @@ def test_consoles_that_come_before_in_the_middle_and_twice_end_with_the_same_tex
     cli: Cli, halves: tuple[bytes, bytes], texts: dict[str, str]
 ) -> None:
     run = cli.start_waiting()
-    early = cli.start("--attach")
+    early = cli.start("--attach", command=cli.here)
     teller = cli.start("--attach", connection_file(cli), "--json")
     run.feed(halves[0])
     first = teller.wait_for_event("segment")
-    middle = cli.start("--attach", "--json")
+    middle = cli.start("--attach", "--json", command=cli.here)
     known = middle.wait_for_event("snapshot")
     assert known["jobs"][0]["segments"] == [first]
-    leaving = cli.start("--attach", "--json")
+    leaving = cli.start("--attach", "--json", command=cli.here)
     leaving.wait_for_event("snapshot")
     leaving.signal(signal.SIGINT, group=True)
     assert leaving.finish().code == exits.INTERRUPTED
@@ -54,8 +54,8 @@ def test_consoles_that_come_before_in_the_middle_and_twice_end_with_the_same_tex
 def test_a_console_that_comes_after_done_shows_the_text_too(cli: Cli, austen: Path) -> None:
     run = cli.start_waiting("--json", "--wav", austen)
     text = run.wait_for_event("done")["text"]
-    late = cli.start("--attach")
-    teller = cli.start("--attach", "--json")
+    late = cli.start("--attach", command=cli.here)
+    teller = cli.start("--attach", "--json", command=cli.here)
     assert teller.wait_for_event("snapshot")["jobs"][0]["end"]["text"] == text
     assert late.out is not None
     assert late.out.wait_for(lambda _line: True) == text + "\n"

@@ -42,7 +42,7 @@ def test_a_pipeline_that_works_tells_numbers_to_people_programs_and_prometheus_a
     shutil.copy(austen, secret)
     run = cli.start_waiting("--json", "--metrics", "0", "--wav", secret)
     done = run.wait_for_event("done")
-    table = cli("--status")
+    table = cli("--status", command=cli.here)
     as_json = cli("--status", connection_file(cli), "--json")
     metrics = scrape(run)
     assert (table.code, table.err, as_json.code, as_json.err) == (exits.OK, "", exits.OK, "")
@@ -84,7 +84,7 @@ def test_a_frozen_actor_keeps_no_status_from_coming_and_its_restart_is_in_it(cli
     run = cli.start_waiting()
     connection = Connection.read(connection_file(cli))
     run.actors()["decoder"].send_signal(signal.SIGSTOP)
-    assert cli("--status").code == exits.OK
+    assert cli("--status", command=cli.here).code == exits.OK
     deadline = time.monotonic() + DEADLINE_S
     while True:
         actors = {actor.name: actor for actor in ask(connection).actors}
@@ -104,7 +104,7 @@ def test_a_frozen_hub_is_one_line_and_an_exit_code_and_answers_when_it_goes_on(c
         run.signal(signal.SIGCONT)
     assert (refused.code, refused.out, refused.err.count("\n")) == (exits.PIPELINE, "", 1)
     assert f"its process {run.process.pid} is stopped" in refused.err
-    assert cli("--status").code == exits.OK
+    assert cli("--status", command=cli.here).code == exits.OK
     assert run.finish().code == exits.INPUT  # standard input was empty
 
 
