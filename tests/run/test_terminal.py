@@ -97,6 +97,8 @@ def test_text_grows_in_place_and_stays_as_it_was_said(
     # On the way: the text so far and the bar, never anything else.
     sizes = []
     for frame in terminal.frames:
+        if not any(re.search("[━─]|of audio", row) for row in frame):
+            continue  # read in the middle of a write: the bar is painted last
         shown = words([row for row in frame if not re.search("[━─]|of audio|: frontend|^0:", row)])
         if text.startswith(shown):
             sizes.append(len(shown))
