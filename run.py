@@ -56,14 +56,14 @@ EXIT_BY_ERROR = {ModelError: exits.MODEL, OutputError: exits.OUTPUT}
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; return the exit code."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     arguments = parse(sys.argv[1:] if argv is None else argv)
-    if arguments.doctor:
-        from susurrus.actors import doctor  # noqa: PLC0415 - it imports what a transcription does not
-
-        return doctor.main(as_json=arguments.json)
-    configure_logs(arguments, "hub")
     try:
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # not before: what it raises is caught below
+        if arguments.doctor:
+            from susurrus.actors import doctor  # noqa: PLC0415 - it imports what a transcription does not
+
+            return doctor.main(as_json=arguments.json)
+        configure_logs(arguments, "hub")
         if arguments.attach is not None:
             return _attach(arguments)
         if arguments.status is not None:
