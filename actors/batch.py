@@ -13,9 +13,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, Unpack
 
 from susurrus.actors import exits
+from susurrus.actors.client import JobWishes
 from susurrus.actors.journal_file import default_path
 from susurrus.actors.outputs import OutputFiles
 from susurrus.actors.render import clock
@@ -37,16 +38,7 @@ log = logging.getLogger(__name__)
 class Jobs(Protocol):
     """What a batch needs of a client."""
 
-    def submit(
-        self,
-        source: str,
-        *,
-        name: str = "",
-        options: TranscribeOptions | None = None,
-        group: str = "",
-        deadline_s: float | None = None,
-        journal: str = "",
-    ) -> bytes:
+    def submit(self, source: str, **wishes: Unpack[JobWishes]) -> bytes:
         """Ask for a transcription; return the job's id."""
 
     def receive(self, timeout: float | None = None) -> JobEvent | None:

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Generator
 from contextlib import ExitStack
 from types import TracebackType
-from typing import Self
+from typing import Self, TypedDict
 
 import zmq
 
@@ -41,6 +41,16 @@ UNWELCOMED_S = 0.2  # the same, while there was no Welcome yet: it takes millise
 SNAPSHOT_PAUSE_S = 0.2
 LAST_WORDS_S = 0.5  # for a Cancel to leave
 STOPPED = "stopped"  # code of the Failed that open jobs get when the pipeline ends
+
+
+class JobWishes(TypedDict, total=False):
+    """What a job may ask for beside its source; see `Client.submit`."""
+
+    name: str
+    options: TranscribeOptions | None
+    group: str
+    deadline_s: float | None
+    journal: str
 
 
 class PipelineError(Exception):

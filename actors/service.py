@@ -7,9 +7,10 @@ import math
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Unpack
 
 from susurrus.actors.batch import Batch
-from susurrus.actors.client import Client
+from susurrus.actors.client import Client, JobWishes
 from susurrus.actors.console import ConsoleOptions
 from susurrus.actors.pipeline import Pipeline
 from susurrus.actors.render import Renderer, make_renderer
@@ -103,21 +104,10 @@ class Displayed:
         self._view = TranscriptView()
         self._open: set[bytes] = set()
 
-    def submit(
-        self,
-        source: str,
-        *,
-        name: str = "",
-        options: TranscribeOptions | None = None,
-        group: str = "",
-        deadline_s: float | None = None,
-        journal: str = "",
-    ) -> bytes:
+    def submit(self, source: str, **wishes: Unpack[JobWishes]) -> bytes:
         """Ask for a transcription; return the job's id."""
-        job = self._client.submit(
-            source, name=name, options=options, group=group, deadline_s=deadline_s, journal=journal
-        )
-        self._view.jobs[job] = JobView(job, name=name)
+        job = self._client.submit(source, **wishes)
+        self._view.jobs[job] = JobView(job, name=wishes.get("name", ""))
         self._open.add(job)
         return job
 

@@ -235,13 +235,8 @@ class Decoder:
         return logits
 
     def _check(self, tokens: Sequence[int], length: int) -> None:
-        """Refuses tokens that do not exist, or a row that would become too long by `length`."""
         self._require_window()
-        if not tokens or min(tokens) < 0 or max(tokens) >= self._dimensions.n_vocab:
-            raise ValueError(f"tokens have to be some of 0 to {self._dimensions.n_vocab - 1}")
-        end = self.position + length
-        if end > self._dimensions.n_text_ctx:
-            raise ValueError(f"{end} tokens do not fit into the context of {self._dimensions.n_text_ctx}")
+        check_tokens(tokens, self.position + length, self._dimensions)
 
     def _require_window(self) -> None:
         if not self._most_tokens:
@@ -307,6 +302,23 @@ class Decoder:
         self._binding.bind_ortvalue_input(name, value)
         if f"present_{name}" in self._outputs:
             self._binding.bind_ortvalue_output(f"present_{name}", value)
+
+
+def check_tokens(tokens: Sequence[int], end: int, dimensions: Dimensions) -> None:
+    """Refuses tokens that do not exist, and rows that would become too long.
+
+    Args:
+        tokens: To be appended.
+        end: Number of tokens that a row would then have.
+        dimensions: Of the model.
+
+    Raises:
+        ValueError: It cannot be.
+    """
+    if not tokens or min(tokens) < 0 or max(tokens) >= dimensions.n_vocab:
+        raise ValueError(f"tokens have to be some of 0 to {dimensions.n_vocab - 1}")
+    if end > dimensions.n_text_ctx:
+        raise ValueError(f"{end} tokens do not fit into the context of {dimensions.n_text_ctx}")
 
 
 def _int8_cross_attention_works(directory: Path, dimensions: Dimensions) -> bool:

@@ -21,6 +21,7 @@ from susurrus.models.optimum.contract import open_decoder
 from susurrus.models.optimum.files import export_precision, find_export
 from susurrus.models.optimum.runner import Caches, Runner, as_value
 from susurrus.models.providers import CPU
+from susurrus.models.sessions import check_tokens
 
 FloatArray = NDArray[np.float32]
 
@@ -174,13 +175,8 @@ class ExportedDecoder:
         return self._append([[token] for token in tokens])
 
     def _check(self, tokens: Sequence[int], length: int) -> None:
-        """Refuses tokens that do not exist, or a row that would become too long by `length`."""
         self._require_window()
-        if not tokens or min(tokens) < 0 or max(tokens) >= self._dimensions.n_vocab:
-            raise ValueError(f"tokens have to be some of 0 to {self._dimensions.n_vocab - 1}")
-        end = self.position + length
-        if end > self._dimensions.n_text_ctx:
-            raise ValueError(f"{end} tokens do not fit into the context of {self._dimensions.n_text_ctx}")
+        check_tokens(tokens, self.position + length, self._dimensions)
 
     def _require_window(self) -> FloatArray:
         if self._hidden_states is None:
