@@ -150,9 +150,7 @@ def _use(
 
 def _serve(arguments: argparse.Namespace) -> int:
     """Exit code of a pipeline that stays until a signal ends it."""
-    with terminal_progress() as progress:
-        precisions = (arguments.precision,) if arguments.precision else None
-        directory = ensure_model(arguments.model, precisions=precisions, progress=progress, verify=False)
+    directory = _model(arguments)
     pipeline = Pipeline(directory, **_settings(arguments), resident=True)
     signals = Signals(pipeline)
     try:
@@ -162,6 +160,13 @@ def _serve(arguments: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         return _complain("interrupted", signals.exit_code)
     return signals.exit_code
+
+
+def _model(arguments: argparse.Namespace) -> Path:
+    """The model's directory, once it is there. Its files are hashed while the actors start."""
+    with terminal_progress() as progress:
+        precisions = (arguments.precision,) if arguments.precision else None
+        return ensure_model(arguments.model, precisions=precisions, progress=progress, verify=False)
 
 
 def _settings(arguments: argparse.Namespace) -> PipelineSettings:
@@ -186,9 +191,7 @@ def _listener(endpoint: str) -> Listener:
 
 def _run(arguments: argparse.Namespace, wanted: DecodingOptions, inputs: Sequence[Input], batch: Batch) -> int:
     """Exit code of the life of a pipeline with a console, in which the batch is done."""
-    with terminal_progress() as progress:
-        precisions = (arguments.precision,) if arguments.precision else None
-        directory = ensure_model(arguments.model, precisions=precisions, progress=progress, verify=False)
+    directory = _model(arguments)
     options = job_options(directory, wanted)
     pipeline = Pipeline(
         directory,
