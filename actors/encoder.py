@@ -8,7 +8,6 @@ from pathlib import Path
 from susurrus.actors.behaviour import Behaviour, Desk, Loaded, Work
 from susurrus.models.config import ModelConfig
 from susurrus.models.layouts import load_encoder
-from susurrus.models.mel import pad_frames
 from susurrus.models.providers import CPU
 from susurrus.protocol import Features, HiddenStates
 
@@ -28,18 +27,18 @@ class EncoderBehaviour(Behaviour):
     def load(self) -> Loaded:
         """Load the session."""
         config = ModelConfig.from_directory(self._directory)
-        self._n_frames = config.audio.n_frames
         self._encoder = load_encoder(
             self._directory, precision=self._precision, threads=self._threads, provider=self._provider
         )
         return Loaded(config.name, config.audio.sample_rate, config.dimensions.n_mels, self._threads)
 
     def handle(self, work: Work, desk: Desk) -> None:
-        """Encode a window in the context of the full 30 s: the frames behind its audio hold silence."""
+        """Encode a window: what holds audio, and of the silence behind it a sample, or all if that is wanted."""
         if not isinstance(work, Features) or desk.is_given_up(work.job, work.attempt):
             return
         started = time.perf_counter()
-        states = self._encoder(pad_frames(work.mel, work.silence, self._n_frames))
+        full = work.full_context or work.options.full_context
+        states, context = self._encoder.encode_window(work.mel, work.silence, full=full)
         desk.forward(
             HiddenStates(
                 job=work.job,
@@ -52,16 +51,23 @@ class EncoderBehaviour(Behaviour):
                 states=states,
                 speech=work.speech,
                 memory=work.memory,
+                kept=0 if context.is_full else context.kept,
+                more=work.more,
             )
         )
 
 
-if __name__ == "__main__":
-    from susurrus.actors.process import main
+def main() -> None:
+    """The encoder as a process."""
+    from susurrus.actors import process  # noqa: PLC0415 - a host that embeds the actor has a process
 
-    main(
+    process.main(
         "encoder",
         lambda settings, _: EncoderBehaviour(
             Path(settings.model), settings.precision, settings.threads, settings.provider
         ),
     )
+
+
+if __name__ == "__main__":
+    main()

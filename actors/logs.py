@@ -78,7 +78,10 @@ class _Formatter(logging.Formatter):
         renderer: structlog.typing.Processor = (
             structlog.processors.JSONRenderer(ensure_ascii=False)
             if self._as_json
-            else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+            # Not its own way with tracebacks: that shows the values of variables, in which audio and text are.
+            else structlog.dev.ConsoleRenderer(
+                colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
+            )
         )
         return structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=[

@@ -52,6 +52,7 @@ def add_decoding_options(parser: argparse.ArgumentParser) -> None:
     add_flag(add, "--word-timestamps", "find the time of every word", default=None)
     add_flag(add, "--without-timestamps", "no times within a window of up to 30 s")
     add_flag(add, "--no-vad", "decode every window, also one in which nobody seems to speak")
+    add_flag(add, "--full-context", "compute all 30 s of every window, not a sample of the silence behind the audio")
     _add_search_options(parser)
 
 
@@ -114,6 +115,7 @@ def decoding_options(arguments: argparse.Namespace, *, needs_words: bool = False
         no_speech_threshold=arguments.no_speech_threshold,
         no_repeat_ngram_size=arguments.no_repeat_ngram_size,
         vad=not arguments.no_vad,
+        full_context=arguments.full_context,
     )
 
 
@@ -148,6 +150,7 @@ FLAGS = frozenset(
     f"--{name}"
     for name in (
         "condition-on-previous-text",
+        "full-context",
         "highlight-words",
         "multilingual",
         "no-vad",

@@ -37,6 +37,10 @@ class WindowHolder(Protocol):
     def cross_caches(self) -> Mapping[str, ort.OrtValue]:
         """Those of the window that was begun last, batch 1, by their names in `graphs.contract`."""
 
+    @property
+    def log_counts(self) -> NDArray[np.float32]:
+        """Logarithm of how many positions each of its keys stands for, float32 (1, C)."""
+
 
 class Window(Protocol):
     """What is needed of a window."""
@@ -62,10 +66,13 @@ class Aligner:
         self._session = session
         self._decoder = decoder
         self._tokenizer = tokenizer
+        self._config = config
         self._n_text_ctx = config.dimensions.n_text_ctx
         self._n_audio_ctx = config.dimensions.n_audio_ctx
         self._chunk_length = config.audio.chunk_length
-        self._caches = [port.name for port in session.get_inputs() if port.name.startswith("cross_")]
+        self._caches = [
+            port.name for port in session.get_inputs() if port.name.startswith(("cross_key", "cross_value"))
+        ]
 
     @classmethod
     def load(
@@ -89,6 +96,10 @@ class Aligner:
         suffix = "_float" if precision == "int8" and not quantized else ""
         path = graph_path(directory, precision, f"alignment{suffix}")
         return cls(open_session(path, contract, threads), decoder, tokenizer, config)
+
+    def beside(self, decoder: WindowHolder) -> Aligner:
+        """Another one, for the windows of another decoder, with the same session: the two take turns."""
+        return Aligner(self._session, decoder, self._tokenizer, self._config)
 
     def __call__(
         self, window: Window, cues: Sequence[Cue], logprobs: Sequence[float], *, language: str, task: str
@@ -135,6 +146,7 @@ class Aligner:
         """Of the alignment heads, float32 (heads, tokens, positions), at most `audio_length` positions."""
         binding = self._session.io_binding()
         caches = self._decoder.cross_caches
+        binding.bind_cpu_input("cross_log_counts", self._decoder.log_counts)
         for name in self._caches:
             binding.bind_ortvalue_input(name, caches[name])
         for name, values in (("ids", [tokens]), ("positions", range(len(tokens))), ("audio_length", [audio_length])):

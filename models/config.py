@@ -13,11 +13,12 @@ of Hugging Face.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any, Self
 
 from susurrus.models.errors import ModelError
 from susurrus.models.languages import SAME_CODE
+from susurrus.records import record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -40,7 +41,7 @@ _REPAIR = "provision the model again: python -m susurrus.models.provision"
 _COPY = "take another copy of the checkpoint"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Dimensions:
     """Sizes of the network, under the names of openai-whisper's `ModelDimensions`."""
 
@@ -98,7 +99,7 @@ class Dimensions:
         return self.n_text_state // self.n_text_head
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class AudioParameters:
     """How samples become mel frames. The defaults are Whisper's published values (whisper/audio.py)."""
 
@@ -139,7 +140,7 @@ class AudioParameters:
         return self.sample_rate // self.hop_length
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SpecialTokens:
     """Ids of the tokens that are not text, found by name in the model's vocabulary."""
 
@@ -204,7 +205,7 @@ class SpecialTokens:
         return special
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ModelConfig:
     """Everything about a model that is not weights or words: the content of `model.json`."""
 

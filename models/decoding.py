@@ -12,14 +12,14 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from susurrus.models.config import ModelConfig
 from susurrus.models.cues import fit_cues, read_cues
-from susurrus.models.fallback import Attempt, compression_ratio, is_silence
+from susurrus.models.fallback import Attempt, compression_ratio, is_silence, is_sound
 from susurrus.models.ladder import EncodedWindow, Ladder, closed_tokens
 from susurrus.models.layouts import load_aligner, load_decoder
 from susurrus.models.options import DecodingOptions
@@ -51,6 +51,11 @@ class WordAligner(Protocol):
         self, window: EncodedWindow, cues: Sequence[Cue], logprobs: Sequence[float], *, language: str, task: str
     ) -> tuple[Cue, ...]:
         """The same cues with their words. `logprobs` are those of the cues' tokens; the session holds the window."""
+        ...
+
+    def beside(self, decoder: Any) -> WordAligner:
+        """The same for the windows of another session."""
+        ...
 
 
 class WindowDecoder:
@@ -74,7 +79,8 @@ class WindowDecoder:
             config: of the model.
             load_aligner: called before the first recording whose word times are wanted.
         """
-        self._session = session
+        self.session = self._session = session
+        self._config = config
         self._tokenizer = tokenizer
         self._special = tokenizer.special
         self._ladder = Ladder(session, tokenizer, config)
@@ -104,6 +110,16 @@ class WindowDecoder:
 
         return cls(session, tokenizer, ModelConfig.from_directory(directory), load_words)
 
+    def sibling(self, session: DecoderSession) -> WindowDecoder:
+        """Another decoder of the same model on a session of its own: the two decode windows side by side."""
+
+        def load_words() -> WordAligner:
+            aligner = self._with_aligner()
+            assert aligner is not None  # noqa: S101 - for the type checker: who may load one gets one
+            return aligner.beside(session)
+
+        return WindowDecoder(session, self._tokenizer, self._config, self._load_aligner and load_words)
+
     def recording(self, options: DecodingOptions) -> Recording:
         """What `decode` remembers of one recording.
 
@@ -112,23 +128,35 @@ class WindowDecoder:
             OptionError: an option does not exist for this model.
         """
         checked = options.checked(self._special)
-        if checked.word_timestamps and self._aligner is None and self._load_aligner is not None:
-            self._aligner = self._load_aligner()
+        if checked.word_timestamps:
+            self._with_aligner()
         return Recording(checked, self._tokenizer)
 
-    def decode(self, window: EncodedWindow, recording: Recording) -> Generator[Hypothesis, None, DecodedWindow]:
+    def decode(
+        self, window: EncodedWindow, recording: Recording
+    ) -> Generator[Hypothesis | None, None, DecodedWindow | None]:
         """Decode the next window of a recording; yield what is understood so far, return the finished window.
 
-        A caller that stops iterating cancels: nothing runs between two hypotheses. A hypothesis of a higher temperature
-        replaces what cooler ones said.
+        It yields after every step of the decoder, None when nothing more is understood. A caller that stops iterating
+        cancels: nothing runs between two steps. A hypothesis of a higher temperature replaces what cooler ones said.
+
+        Returns:
+            The window; None if its silence was sampled and the text is not good enough: it is to be encoded in full and
+            decoded again. The recording then is as it was.
         """
-        options = recording.options
-        self._session.begin(window.hidden_states)
+        options, votes = recording.options, recording.votes.state
+        self._session.begin(window.hidden_states, None if window.context is None else window.context.log_counts)
         no_speech_prob, heard = self._listen()
         language, probability, probabilities = self._language(heard, no_speech_prob, recording)
         asked = options.timestamps and not _is_utterance(window)
         prompt = self._prompt(language, recording, timestamps=asked)
-        attempt = yield from self._ladder.climb(window, prompt, replace(options, timestamps=asked), no_speech_prob)
+        wanted = replace(options, timestamps=asked)
+        if not window.is_full:  # what is doubtful is not worth another temperature, but all of the window
+            wanted = replace(wanted, temperatures=options.temperatures[:1])
+        attempt = yield from self._ladder.climb(window, prompt, wanted, no_speech_prob)
+        if not window.is_full and not is_sound(attempt, options, no_speech_prob):
+            recording.votes.restore(*votes)
+            return None
         sampled = attempt.candidate.tokens
         silent = is_silence(attempt, options, no_speech_prob)
         if options.timestamps and not silent:
@@ -224,13 +252,18 @@ class WindowDecoder:
     def _align(
         self, window: EncodedWindow, cues: tuple[Cue, ...], found: Candidate, language: str, task: str
     ) -> tuple[Cue, ...]:
-        if self._aligner is None:
+        aligner = self._with_aligner()
+        if aligner is None:
             return cues
         sampled = zip(found.tokens, found.logprobs, strict=True)
         logprobs = [logprob for token, logprob in sampled if token < self._special.eot]
-        return self._aligner(
-            window, cues, logprobs[: sum(len(cue.tokens) for cue in cues)], language=language, task=task
-        )
+        return aligner(window, cues, logprobs[: sum(len(cue.tokens) for cue in cues)], language=language, task=task)
+
+    def _with_aligner(self) -> WordAligner | None:
+        """What finds word times, loaded when it is wanted first."""
+        if self._aligner is None and self._load_aligner is not None:
+            self._aligner = self._load_aligner()
+        return self._aligner
 
     def _remember(self, recording: Recording, tokens: tuple[int, ...], attempt: Attempt) -> None:
         """Keep the text for the next window, unless it was uncertain: what was misheard would be heard again (B03)."""

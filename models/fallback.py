@@ -50,6 +50,11 @@ def is_good(attempt: Attempt, options: DecodingOptions, no_speech_prob: float) -
     return options.logprob_threshold is None or attempt.candidate.avg_logprob >= options.logprob_threshold
 
 
+def is_sound(attempt: Attempt, options: DecodingOptions, no_speech_prob: float) -> bool:
+    """Whether a text that was understood with sampled silence may stand: it is good, and it came to an end."""
+    return attempt.candidate.ended and is_good(attempt, options, no_speech_prob)
+
+
 def is_silence(attempt: Attempt, options: DecodingOptions, no_speech_prob: float) -> bool:
     """Whether the text is no text: nobody seems to speak, and the decoder does not believe in what it says either."""
     if options.no_speech_threshold is None or no_speech_prob <= options.no_speech_threshold:

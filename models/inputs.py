@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from susurrus.models.errors import OptionError
+from susurrus.records import record
 
 STDIN = "-"
 """The recording that is piped in."""
@@ -27,7 +28,7 @@ EXTENSIONS = frozenset(f".{name}" for name in _NAMES.split())
 """Of the files that are taken from a folder. A file that is named by itself is opened whatever it is called."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Input:
     """One recording."""
 

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from susurrus.models.config import ModelConfig, SpecialTokens
+from susurrus.models.context import AudioContext
 from susurrus.models.cues import Timed, read_cues, seconds, uncovered
 from susurrus.models.fallback import MAX_STEPS_FACTOR, Attempt, best_of, is_good
 from susurrus.models.options import DecodingOptions
@@ -25,7 +26,8 @@ from susurrus.models.search import Candidate, DecoderSession, Search, loop_lengt
 from susurrus.models.tokenizer import Tokenizer
 
 Float32Array = NDArray[np.float32]
-Hypotheses = Generator[Hypothesis, None, Attempt]
+Hypotheses = Generator[Hypothesis | None, None, Attempt]
+"""None for a step that changes no text."""
 
 TOKENS_PER_SECOND, TOKENS_MORE = 30, 30
 """Most tokens of a window by its length. Fast English has 5 a second, languages that Whisper spells in bytes up to 20;
@@ -46,19 +48,31 @@ class EncodedWindow:
     index: int
     """0, 1, 2, ... in its recording."""
     hidden_states: Float32Array
-    """(n_audio_ctx, n_audio_state) float32."""
+    """(C, n_audio_state) float32."""
     duration: float
     """Seconds of audio in the window."""
     speech: tuple[Span, ...]
     """Where somebody speaks, in seconds from the start of the window."""
+    context: AudioContext | None = None
+    """Which positions of the window the hidden states are; None: all, one by one."""
 
     @classmethod
     def in_recording(
-        cls, index: int, hidden_states: Float32Array, start: float, end: float, speech: Sequence[Timed]
+        cls,
+        index: int,
+        encoded: tuple[Float32Array, AudioContext],
+        start: float,
+        end: float,
+        speech: Sequence[Timed],
     ) -> EncodedWindow:
-        """From times on the recording's time line."""
+        """From what the encoder gave and times on the recording's time line."""
         spans = tuple(Span(span.start - start, span.end - start) for span in speech)
-        return cls(index, hidden_states, end - start, spans)
+        return cls(index, encoded[0], end - start, spans, encoded[1])
+
+    @property
+    def is_full(self) -> bool:
+        """Whether every position of the window was computed."""
+        return self.context is None or self.context.is_full
 
 
 class Ladder:
@@ -180,7 +194,7 @@ class Ladder:
     def _watch(
         self, steps: Generator[list[int], None, Candidate], temperature: float, before: Sequence[int]
     ) -> Hypotheses:
-        """Yield a hypothesis for every step that changes the text; return what the search found, its loop cut off.
+        """Yield after every step, a hypothesis if it changes the text; return what the search found, its loop cut off.
 
         Args:
             steps: a search.
@@ -199,8 +213,9 @@ class Ladder:
             if tokens[: len(known)] != known:  # another beam is ahead
                 text, known = self._tokenizer.incremental(), []
             settled = len(text.text)
-            if text.extend(tokens[len(known) :]):
-                yield Hypothesis(text.text, settled if temperature == 0 else 0, tuple(tokens), temperature)
+            changes = text.extend(tokens[len(known) :])
+            stable = settled if temperature == 0 else 0
+            yield Hypothesis(text.text, stable, tuple(tokens), temperature) if changes else None
             known = list(tokens)
         loops = loop_length(candidate.tokens, self._special.eot) > 0
         if loops:

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 
 from susurrus.models.directories import NO_WORD_TIMES
 from susurrus.models.errors import OptionError
-from susurrus.models.optimum.decoder import ExportedDecoder
-from susurrus.models.optimum.encoder import ExportedEncoder
 from susurrus.models.optimum.files import is_export
 from susurrus.models.providers import CPU
 from susurrus.models.provisioning.manifest import DEFAULT_PRECISION
@@ -20,9 +18,11 @@ from susurrus.models.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from susurrus.models.aligner import Aligner
+    from susurrus.models.optimum.decoder import ExportedDecoder
+    from susurrus.models.optimum.encoder import ExportedEncoder
 
-AnyEncoder = Encoder | ExportedEncoder
-AnyDecoder = Decoder | ExportedDecoder
+    AnyEncoder = Encoder | ExportedEncoder
+    AnyDecoder = Decoder | ExportedDecoder
 
 
 def load_encoder(directory: Path, *, precision: str | None = None, threads: int = 0, provider: str = CPU) -> AnyEncoder:
@@ -38,6 +38,8 @@ def load_encoder(directory: Path, *, precision: str | None = None, threads: int 
         ModelError: Files are missing, damaged or of another kind.
     """
     if is_export(directory):
+        from susurrus.models.optimum.encoder import ExportedEncoder  # noqa: PLC0415 - for those who have one
+
         return ExportedEncoder(directory, precision=precision, threads=threads, provider=provider)
     return Encoder(directory, precision=precision or DEFAULT_PRECISION, threads=threads, provider=provider)
 
@@ -45,6 +47,8 @@ def load_encoder(directory: Path, *, precision: str | None = None, threads: int 
 def load_decoder(directory: Path, *, precision: str | None = None, threads: int = 0, provider: str = CPU) -> AnyDecoder:
     """The decoder of a model directory; see `sessions.Decoder`, and `load_encoder` for the arguments."""
     if is_export(directory):
+        from susurrus.models.optimum.decoder import ExportedDecoder  # noqa: PLC0415 - for those who have one
+
         return ExportedDecoder(directory, precision=precision, threads=threads, provider=provider)
     return Decoder(directory, precision=precision or DEFAULT_PRECISION, threads=threads, provider=provider)
 
@@ -58,7 +62,7 @@ def load_aligner(
         ModelError: Files are missing, damaged or of another version.
         OptionError: The model cannot tell them.
     """
-    if isinstance(decoder, ExportedDecoder):
+    if not isinstance(decoder, Decoder):
         raise OptionError(NO_WORD_TIMES)
     from susurrus.models.aligner import Aligner  # noqa: PLC0415 - for those who want words
 

@@ -56,6 +56,8 @@ class DecodingOptions:
     """No sequence of so many tokens comes twice in a window; 0 allows it."""
     vad: bool = True
     """Decode only windows in which a voice activity detector hears speech."""
+    full_context: bool = False
+    """Compute all 30 s of every window in the encoder, not a sample of the silence behind its audio."""
 
     def checked(self, special: SpecialTokens) -> DecodingOptions:
         """The same with the language as a code, for a model with these special tokens.
@@ -98,6 +100,7 @@ class OptionFields(TypedDict, total=False):
     no_speech_threshold: float | None
     no_repeat_ngram_size: int
     vad: bool
+    full_context: bool
 
 
 def _flag(name: str) -> str:

@@ -92,7 +92,16 @@ class Recording:
         self.previous: tuple[int, ...] = ()
         """Text of the window before, when it is to be given to the decoder."""
         self.votes = LanguageVotes(list(tokenizer.special.languages))
+        self._multilingual = tokenizer.special.multilingual
         self._warned: set[str] = set()
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing that the next windows are decoded by will change: they may come in any order."""
+        if self.options.condition_on_previous_text or not (self.votes.is_decided or not self._multilingual):
+            return False
+        may_warn = self._multilingual and self.options.language is not None and "language" not in self._warned
+        return not may_warn or not (self.options.multilingual or self._is_doubtful(self.votes.probabilities))
 
     @property
     def memory(self) -> str:
@@ -124,12 +133,17 @@ class Recording:
 
     def doubt(self, heard: Mapping[str, float]) -> tuple[str, ...]:
         """A warning when the windows so far sound like another language than the one the user named (B13)."""
-        named, (code, probability) = self.options.language, next(iter(heard.items()), ("", 0.0))
-        if named is None or code == named or probability < DOUBTFUL:
+        if not self._is_doubtful(heard):
             return ()
+        named, (code, probability) = self.options.language or "", next(iter(heard.items()))
         sounds, taken = LANGUAGES.get(code, code).capitalize(), LANGUAGES.get(named, named).capitalize()
         text = f"sounds like {sounds} ({probability:.0%}) but {taken} was asked for: use --language {code} or none"
         return self.warn_once("language", text)
+
+    def _is_doubtful(self, heard: Mapping[str, float]) -> bool:
+        """Whether a language was named, and this is very likely another."""
+        named, (code, probability) = self.options.language, next(iter(heard.items()), ("", 0.0))
+        return named is not None and code != named and probability >= DOUBTFUL
 
 
 def encode_prompt(tokenizer: Tokenizer, prompt: str) -> tuple[int, ...]:

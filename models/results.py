@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+
+from susurrus.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Hypothesis:
     """The whole text of one window as far as it is decoded."""
 
@@ -21,7 +22,7 @@ class Hypothesis:
     """At which they are sampled. A hypothesis of a higher one starts anew: the cooler text was not good enough."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Span:
     """A stretch of time."""
 
@@ -31,7 +32,7 @@ class Span:
     """Seconds."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Word:
     """One word with the marks that stick to it."""
 
@@ -45,7 +46,7 @@ class Word:
     """Mean probability of its tokens."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Cue:
     """A timed piece of a window's text, what subtitles show at once: the field's "segment" with start and end."""
 
@@ -61,7 +62,7 @@ class Cue:
     """Empty unless word times were asked for."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DecodedWindow:
     """The finished text of one window. Times are seconds from the start of the window."""
 
@@ -106,7 +107,7 @@ NOTHING = DecodedWindow(
 """What a window is in which nobody speaks: it is not decoded."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Partial:
     """A hypothesis of the window that is being decoded. Replaces the earlier ones of that window."""
 
@@ -118,7 +119,7 @@ class Partial:
     hypothesis: Hypothesis
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Segment:
     """A finished window. Times are seconds from the start of the recording."""
 
@@ -163,7 +164,7 @@ class Segment:
         return self.decoded.warnings
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Transcript:
     """The whole recording."""
 

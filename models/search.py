@@ -36,14 +36,20 @@ class DecoderSession(Protocol):
     def position(self) -> int:
         """Number of tokens in the cache."""
 
-    def begin(self, hidden_states: Float32Array) -> None:
-        """Take a window's hidden states, float32 (n_audio_ctx, n_audio_state); empty the KV cache."""
+    def begin(self, hidden_states: Float32Array, log_counts: Float32Array | None = None) -> None:
+        """Take a window's hidden states, float32 (C, n_audio_state); empty the KV cache.
+
+        `log_counts` says how many positions each stands for, see `context.AudioContext`; None: one each.
+        """
 
     def rewind(self, position: int = 0) -> None:
         """Forget the cached tokens from `position` on, and all rows but the first; the window stays."""
 
     def step(self, tokens: Sequence[int]) -> Float32Array:
         """Append `tokens`; return the logits after the last one, float32 (n_vocab,), valid until the next step."""
+
+    def announce(self, token: int) -> None:
+        """The next step will append this token, if there is one: it may be run ahead, together with others."""
 
     def expand(self, rows: int) -> None:
         """Go on with so many rows, all with the tokens of the only one so far."""
@@ -115,6 +121,7 @@ class Search:
             self._take(found, token, logprobs)
             if found.ended:
                 break
+            self.session.announce(token)
             yield found.tokens
             if loop_length(found.tokens, self.eot):
                 break

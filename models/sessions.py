@@ -4,16 +4,19 @@ Objects of both classes belong to one thread at a time; a process may hold sever
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import onnxruntime as ort
 from numpy.typing import NDArray
 
 from susurrus.models.config import Dimensions, ModelConfig
+from susurrus.models.context import AudioContext
 from susurrus.models.graphs.contract import (
+    Contract,
     cross_attention_contract,
     decoder_contract,
     encoder_contract,
@@ -43,14 +46,15 @@ class Encoder:
     """
 
     def __init__(self, directory: Path, *, precision: str = "int8", threads: int = 0, provider: str = CPU) -> None:
-        dimensions = ModelConfig.from_directory(directory).dimensions
-        self.max_frames = 2 * dimensions.n_audio_ctx
-        self._n_mels = dimensions.n_mels
+        config = ModelConfig.from_directory(directory)
+        self.max_frames = 2 * config.dimensions.n_audio_ctx
+        self._n_mels = config.dimensions.n_mels
+        self._seconds = config.audio.chunk_length
         path = graph_path(directory, precision, "encoder")
-        self._session = open_session(path, encoder_contract(dimensions), threads, provider)
+        self._session = open_session(path, encoder_contract(config.dimensions), threads, provider)
 
     def __call__(self, mel: FloatArray) -> FloatArray:
-        """Encodes one window.
+        """Encodes frames as they are, each position for itself.
 
         Args:
             mel: float32 (n_mels, T), T even and at most `max_frames`.
@@ -65,10 +69,66 @@ class Encoder:
             raise ValueError(f"mel has shape {mel.shape}, wanted ({self._n_mels}, frames)")
         if mel.shape[1] % 2 or not 0 < mel.shape[1] <= self.max_frames:
             raise ValueError(f"{mel.shape[1]} mel frames: wanted an even number up to {self.max_frames}")
-        hidden_states: FloatArray = self._session.run(None, {"mel": mel[np.newaxis].astype(np.float32, copy=False)})[0][
-            0
-        ]
+        positions = np.arange(mel.shape[1] // 2)
+        return self._run(mel, positions, positions, np.zeros(len(positions), np.float32))
+
+    def encode_window(self, mel: FloatArray, silence: float, *, full: bool = False) -> tuple[FloatArray, AudioContext]:
+        """Encodes a window of 30 s of which only some holds audio.
+
+        Args:
+            mel: float32 (n_mels, n_frames), the frames that hold audio.
+            silence: Value of all frames behind them.
+            full: Compute every position, not a sample of the silence.
+
+        Returns:
+            Hidden states, float32 (C, n_audio_state), and which positions of the window they are.
+
+        Raises:
+            ValueError: `mel` has another shape.
+        """
+        total = self.max_frames // 2
+        context = AudioContext(total, total) if full else AudioContext.of_audio(mel.shape[1], total, self._seconds)
+        frames = context.frames(mel, silence)
+        return self._run(frames, context.rows(frames.shape[1]), context.positions, context.log_counts), context
+
+    def _run(
+        self, mel: FloatArray, rows: NDArray[np.int64], positions: NDArray[np.int64], log_counts: FloatArray
+    ) -> FloatArray:
+        batch = mel[np.newaxis].astype(np.float32, copy=False)
+        inputs = {"mel": batch, "rows": rows, "positions": positions, "log_counts": log_counts}
+        hidden_states: FloatArray = self._session.run(None, inputs)[0][0]
         return hidden_states
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderGraphs:
+    """The sessions of a decoder and what they take; several decoders that take turns may share them."""
+
+    dimensions: Dimensions
+    quantized_cross: bool
+    """Whether the cross-attention caches are int8."""
+    cross: ort.InferenceSession
+    cross_contract: Contract
+    step: ort.InferenceSession
+    step_contract: Contract
+
+    @classmethod
+    def load(cls, directory: Path, precision: str, threads: int, provider: str) -> Self:
+        """Opens both sessions; see `Decoder`."""
+        dimensions = ModelConfig.from_directory(directory).dimensions
+        quantized = precision == "int8" and _int8_cross_attention_works(directory, dimensions)
+        suffix = "_float" if precision == "int8" and not quantized else ""
+
+        def opened(stem: str, contract: Contract) -> tuple[ort.InferenceSession, Contract]:
+            path = graph_path(directory, precision, f"{stem}{suffix}")
+            return open_session(path, contract, threads, provider), contract
+
+        return cls(
+            dimensions,
+            quantized,
+            *opened("cross_attention", cross_attention_contract(dimensions, quantized=quantized)),
+            *opened("decoder", decoder_contract(dimensions, quantized_cross=quantized)),
+        )
 
 
 class Decoder:
@@ -93,56 +153,83 @@ class Decoder:
     """Number of hypotheses side by side."""
     cross_caches: Mapping[str, ort.OrtValue]
     """Keys and values of the window for cross-attention, batch 1, by name; none before the first window."""
+    log_counts: FloatArray
+    """How many positions each of the C keys stands for, as logarithms, float32 (1, C)."""
+    window: int
+    """How many windows were begun."""
+    expected: int | None
+    """The token that comes next, once its user has announced it."""
+    own: int
+    """How many tokens of the row are in this decoder's own caches; the others are in those of a batch."""
+    shared: int
+    """How many are in the caches of a batch (`models/decoder_batch.py`)."""
 
     def __init__(self, directory: Path, *, precision: str = "int8", threads: int = 0, provider: str = CPU) -> None:
-        dimensions = ModelConfig.from_directory(directory).dimensions
-        self.quantized_cross = precision == "int8" and _int8_cross_attention_works(directory, dimensions)
-        suffix = "_float" if precision == "int8" and not self.quantized_cross else ""
-        self._cross_contract = cross_attention_contract(dimensions, quantized=self.quantized_cross)
-        path = graph_path(directory, precision, f"cross_attention{suffix}")
-        self._cross = open_session(path, self._cross_contract, threads, provider)
-        contract = decoder_contract(dimensions, quantized_cross=self.quantized_cross)
-        self._session = open_session(graph_path(directory, precision, f"decoder{suffix}"), contract, threads, provider)
-        self._outputs = contract.outputs
-        self._dimensions = dimensions
-        self._binding = self._session.io_binding()
+        self._start(DecoderGraphs.load(directory, precision, threads, provider))
+
+    def sibling(self) -> "Decoder":
+        """Another decoder with the same sessions and a window of its own; the two take turns."""
+        other = Decoder.__new__(Decoder)
+        other._start(self.graphs)  # noqa: SLF001 - it is this class
+        return other
+
+    def _start(self, graphs: DecoderGraphs) -> None:
+        self.graphs = graphs
+        self.quantized_cross = graphs.quantized_cross
+        self._dimensions = graphs.dimensions
+        self._outputs = graphs.step_contract.outputs
+        self._binding = graphs.step.io_binding()
         self._most_tokens = 0  # that one run can take; 0 before the first window
         self._common = 0  # tokens from the start that all rows have in common
         self.position = self.rows = 0
         self._self_caches: dict[str, FloatArray] = {}
+        self.window = self.own = self.shared = 0
+        self._recall: Callable[[], None] | None = None
+        self._forget_ahead()
         self._bind_fixed()
         self._allocate(1)
         self._bind_rows(1)
         self.cross_caches = {}
+        self.log_counts = np.zeros((1, 0), np.float32)
 
-    def begin(self, hidden_states: FloatArray) -> None:
+    def begin(self, hidden_states: FloatArray, log_counts: FloatArray | None = None) -> None:
         """Starts a window: makes its cross-attention keys and values, and forgets all rows and tokens.
 
         Args:
             hidden_states: float32 (C, n_audio_state), from `Encoder`.
+            log_counts: How many positions each stands for, as logarithms, float32 (C,), see `models/context.py`; None
+                for one each.
 
         Raises:
-            ValueError: `hidden_states` has another shape.
+            ValueError: `hidden_states` or `log_counts` has another shape.
         """
         dimensions = self._dimensions
         width = dimensions.n_audio_state
         if hidden_states.ndim != 2 or hidden_states.shape[1] != width or not len(hidden_states):
             raise ValueError(f"hidden states have shape {hidden_states.shape}, wanted (positions, {width})")
+        if log_counts is None:
+            log_counts = np.zeros(len(hidden_states), np.float32)
+        if log_counts.shape != hidden_states.shape[:1]:
+            raise ValueError(f"counts have shape {log_counts.shape}, the hidden states {hidden_states.shape}")
         batch = np.ascontiguousarray(hidden_states[np.newaxis], dtype=np.float32)
-        binding = self._cross.io_binding()
+        binding = self.graphs.cross.io_binding()
         binding.bind_cpu_input("hidden_states", batch)
-        for name in self._cross_contract.outputs:
+        for name in self.graphs.cross_contract.outputs:
             binding.bind_output(name)
-        self._cross.run_with_iobinding(binding)
-        self.cross_caches = dict(zip(self._cross_contract.outputs, binding.get_outputs(), strict=True))
+        self.graphs.cross.run_with_iobinding(binding)
+        self.cross_caches = dict(zip(self.graphs.cross_contract.outputs, binding.get_outputs(), strict=True))
         for name, value in self.cross_caches.items():
             self._bind_cache(name, value)
+        self.log_counts = np.array(log_counts[np.newaxis], np.float32)
+        self._binding.bind_ortvalue_input("cross_log_counts", _value(self.log_counts))
         if self.quantized_cross:
             self._cross_last_position[:] = len(hidden_states) - 1
             self._cross_length[...] = len(hidden_states)
         # GroupQueryAttention refuses more queries than there are positions in the cache.
         self._most_tokens = len(hidden_states) if self.quantized_cross else dimensions.n_text_ctx
-        self.position = 0
+        self.window += 1
+        self.position = self.own = self.shared = 0
+        self._forget_ahead()
         self._bind_rows(1)
 
     def rewind(self, position: int = 0) -> None:
@@ -154,7 +241,40 @@ class Decoder:
         if not 0 <= position <= self.position:
             raise ValueError(f"cannot rewind to {position}: {self.position} tokens are in the cache")
         self.position = position
+        self.own, self.shared = min(self.own, position), min(self.shared, position)
+        self._forget_ahead()
         self._bind_rows(1)
+
+    # A batch of several decoders may run their next steps together, once it knows what they will be.
+
+    def announce(self, token: int) -> None:
+        """Tells which token the next step will append: a batch may then run it ahead, with those of other windows."""
+        self._forget_ahead()
+        self.expected = token
+
+    def own_row(self) -> Mapping[str, FloatArray]:
+        """The self-attention caches of the first row, float32 (H, n_text_ctx, D / H) each, by name: views."""
+        return {name: cache[0] for name, cache in self._self_caches.items()}
+
+    def _forget_ahead(self) -> None:
+        self.expected = None
+        self._ahead: FloatArray | None = None
+
+    def run_ahead(self, logits: FloatArray, recall: Callable[[], None]) -> None:
+        """Takes what a batch has found after the announced token, which is in the batch's caches.
+
+        Args:
+            logits: float32 (n_vocab,).
+            recall: Called when the tokens that only the batch has are needed here.
+        """
+        self._ahead, self._recall = logits, recall
+        self.shared = self.position + 1
+
+    def own_all(self) -> None:
+        """Sees to it that the own caches hold every token: the batch is about to forget this decoder."""
+        if self.own < self.position and self._recall is not None:
+            self._recall()
+        self.own = self.position
 
     def expand(self, rows: int) -> None:
         """Makes `rows` rows, all with the tokens of the only one there is.
@@ -168,6 +288,8 @@ class Decoder:
         self._require_window()
         if self.rows != 1 or not 1 <= rows <= self._most_tokens:
             raise ValueError(f"cannot make {rows} rows of {self.rows}: give 1 to {self._most_tokens}, once a prompt")
+        self.own_all()
+        self._forget_ahead()
         if rows > self._most_rows:
             self._allocate(rows)
         for cache in self._self_caches.values():
@@ -208,6 +330,13 @@ class Decoder:
         if self.rows != 1:
             raise ValueError(f"there are {self.rows} rows: use step_rows")
         self._check(tokens, len(tokens))
+        if self._ahead is not None and list(tokens) == [self.expected]:
+            ahead = self._ahead
+            self._forget_ahead()
+            self.position += 1
+            return ahead
+        self.own_all()
+        self._forget_ahead()
         for start in range(0, len(tokens), self._most_tokens):
             self._append([tokens[start : start + self._most_tokens]])
         logits: FloatArray = self._logits[0, 0]
@@ -252,8 +381,9 @@ class Decoder:
         self._positions[:] = range(self.position, end)
         self._last_position[:] = end - 1
         self._length[...] = end
-        self._session.run_with_iobinding(self._binding)
-        self.position = end
+        self.graphs.step.run_with_iobinding(self._binding)
+        self.shared = min(self.shared, self.position)
+        self.position = self.own = end
 
     # The arrays below are the memory that ONNX Runtime reads and writes: a session's step writes into them, no more.
 
@@ -290,7 +420,7 @@ class Decoder:
     def _bind_tokens(self, count: int) -> None:
         """Allocates and binds the inputs for steps of `count` tokens."""
         self._ids = self._input("ids", (self.rows, count), np.int64)
-        self._positions = self._input("positions", (count,), np.int64)
+        self._positions = self._input("positions", (self.rows, count), np.int64)
 
     def _input(self, name: str, shape: tuple[int, ...], dtype: type[np.generic]) -> NDArray[Any]:
         array = np.zeros(shape, dtype)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,8 +18,8 @@ from susurrus.models.cues import shift_cues
 from susurrus.models.decoding import WindowDecoder
 from susurrus.models.frontend import Frontend, MelWindow, check_samples
 from susurrus.models.ladder import EncodedWindow
-from susurrus.models.layouts import AnyEncoder, load_encoder
-from susurrus.models.mel import LogMel, pad_frames
+from susurrus.models.layouts import load_encoder
+from susurrus.models.mel import LogMel
 from susurrus.models.options import DecodingOptions, OptionFields
 from susurrus.models.providers import CPU
 from susurrus.models.provision import ensure_model
@@ -27,6 +27,9 @@ from susurrus.models.recording import Recording
 from susurrus.models.results import NOTHING, DecodedWindow, Partial, Segment, Transcript
 from susurrus.models.summary import summarise
 from susurrus.models.threads import usable_cpus
+
+if TYPE_CHECKING:
+    from susurrus.models.layouts import AnyEncoder
 
 Float32Array = NDArray[np.float32]
 AudioSource = str | Path | Float32Array
@@ -124,22 +127,33 @@ class Whisper:
     ) -> Generator[Partial, None, Segment]:
         if window.mel is None:
             return Segment(window.index, window.start, window.end, window.speech, NOTHING)
+        decoded = yield from self._decoded(window, recording, work, full=recording.options.full_context)
+        if decoded is None:
+            decoded = yield from self._decoded(window, recording, work, full=True)
+        assert decoded is not None  # noqa: S101 - for the type checker: a full context is never too little
+        cues = shift_cues(decoded.cues, window.start, window.end)
+        return Segment(window.index, window.start, window.end, window.speech, replace(decoded, cues=cues))
+
+    def _decoded(
+        self, window: MelWindow, recording: Recording, work: dict[str, float], *, full: bool
+    ) -> Generator[Partial, None, DecodedWindow | None]:
+        """The text of a window in its full context or another; None if it takes the full one."""
+        assert window.mel is not None  # noqa: S101 - for the type checker
         started = time.perf_counter()
-        hidden_states = self._encoder(pad_frames(window.mel, window.silence, self.config.audio.n_frames))
+        states = self._encoder.encode_window(window.mel, window.silence, full=full)
         work["encoder"] += time.perf_counter() - started
         started = time.perf_counter()
-        encoded = EncodedWindow.in_recording(window.index, hidden_states, window.start, window.end, window.speech)
+        encoded = EncodedWindow.in_recording(window.index, states, window.start, window.end, window.speech)
         steps = self._decoder.decode(encoded, recording)
         while True:
             try:
                 hypothesis = next(steps)
             except StopIteration as stop:
-                decoded: DecodedWindow = stop.value
-                break
-            yield Partial(window.index, window.start, window.end, hypothesis)
-        work["decoder"] += time.perf_counter() - started
-        cues = shift_cues(decoded.cues, window.start, window.end)
-        return Segment(window.index, window.start, window.end, window.speech, replace(decoded, cues=cues))
+                work["decoder"] += time.perf_counter() - started
+                decoded: DecodedWindow | None = stop.value
+                return decoded
+            if hypothesis is not None:
+                yield Partial(window.index, window.start, window.end, hypothesis)
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
@@ -13,10 +13,13 @@ from susurrus.models.audio import AudioReader
 from susurrus.models.comparison.pipeline import Float32Array
 from susurrus.models.config import ModelConfig
 from susurrus.models.directories import resolve_precision
-from susurrus.models.layouts import AnyDecoder, load_decoder, load_encoder
+from susurrus.models.layouts import load_decoder, load_encoder
 from susurrus.models.mel import LogMel, pad_frames
 from susurrus.models.rules import prompt_tokens, rules_for
 from susurrus.models.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from susurrus.models.layouts import AnyDecoder
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,4 +158,4 @@ class OwnPipeline:
         caches = self.decoder.cross_caches
         stored, scale = caches[f"cross_{kind}_{layer}"].numpy()[0], caches.get(f"cross_{kind}_scale_{layer}")
         values: Float32Array = stored.astype(np.float32)
-        return values if scale is None else values * scale.numpy()[0]
+        return values if scale is None else values * scale.numpy().reshape(len(values), 1, -1)

@@ -14,7 +14,7 @@ from susurrus.models.checkpoints.checkpoint import Checkpoint
 from susurrus.models.config import Dimensions
 from susurrus.models.graphs.builder import MICROSOFT, Graph, WeightsFile
 from susurrus.models.graphs.contract import alignment_contract
-from susurrus.models.graphs.decoder import DecoderLayers
+from susurrus.models.graphs.decoder import KEY_COUNTS, DecoderLayers, add_key_counts
 from susurrus.models.graphs.layers import Layers
 
 
@@ -42,17 +42,18 @@ def alignment_graph(
     graph = Graph("alignment", contract, weights)
     network = DecoderLayers(graph, checkpoint, layers)
     x = network.embed()
+    add_key_counts(graph, x)
     last = max(layer for layer, _ in heads)
     scores: list[str] = []
     for layer in range(last + 1):
         x = network.self_attention(layer, x, partial(_causal_attention, graph, dimensions.n_text_head))
         query = network.cross_query(layer, x)
-        key = _float_cache(graph, f"cross_key_{layer}", f"cross_key_scale_{layer}")
+        key = _float_cache(graph, dimensions, "key", layer)
         if wanted := [head for where, head in heads if where == layer]:
             scores.append(_scores(graph, dimensions, query, key, wanted))
         if layer < last:
-            value = _float_cache(graph, f"cross_value_{layer}", f"cross_value_scale_{layer}")
-            mixed = _attention(graph, [query, key, value], f"{query}/mixed", num_heads=dimensions.n_text_head)
+            parts = [query, key, _float_cache(graph, dimensions, "value", layer), "", "", KEY_COUNTS]
+            mixed = _attention(graph, parts, f"{query}/mixed", num_heads=dimensions.n_text_head)
             x = network.after_cross_attention(layer, x, mixed)
     graph.node("Softmax", [graph.node("Concat", scores, "scores", axis=1)], "attention", axis=-1)
     return graph
@@ -67,12 +68,14 @@ def _attention(graph: Graph, parts: Sequence[str], name: str, **attributes: int)
     return graph.node("MultiHeadAttention", parts, name, domain=MICROSOFT, **attributes)
 
 
-def _float_cache(graph: Graph, cache: str, scale: str) -> str:
+def _float_cache(graph: Graph, dimensions: Dimensions, kind: str, layer: int) -> str:
     """The cache as float32: itself, or stored * scale."""
+    cache, scale = f"cross_{kind}_{layer}", f"cross_{kind}_scale_{layer}"
     if scale not in graph.contract.inputs:
         return cache
     stored = graph.node("Cast", [cache], f"{cache}/stored", to=TensorProto.FLOAT)
-    return graph.node("Mul", [stored, scale], f"{cache}/float")
+    shape = graph.integers([0, dimensions.n_text_head, 1, dimensions.head_size])
+    return graph.node("Mul", [stored, graph.node("Reshape", [scale, shape], f"{scale}/by_head")], f"{cache}/float")
 
 
 def _scores(graph: Graph, dimensions: Dimensions, query: str, key: str, heads: Sequence[int]) -> str:

@@ -5,8 +5,10 @@ GroupQueryAttention, which appends to a cache of full length when `past` and `pr
 Cross-attention reads an int8 cache through the same operator: the keys and values of the call itself are empty, so
 that everything attended to comes from the cache, and `causal=0` lets every token of a prompt see all of it.
 
-The rows of a batch are hypotheses about one window. Cross-attention takes them for one longer row, [1, B S, D], so that
-one copy of the window's keys and values serves them all: as order means nothing to it, the numbers are the same.
+The B rows of a batch are about W windows. Cross-attention takes those of one window for one longer row,
+[W, B / W S, D], so that one copy of the window's keys and values serves them all: as order means nothing to it, the
+numbers are the same. The scales of int8 keys and values are a window's own, where the operator knows only one for all:
+so the queries are multiplied by the keys' scales beforehand, and what comes out by the values'.
 """
 
 from collections.abc import Callable
@@ -24,6 +26,7 @@ from susurrus.models.graphs.layers import Layers
 from susurrus.models.graphs.smoothing import Affine
 
 _EMPTY = "empty"  # the keys and values that every cross-attention over a cache is called with
+KEY_COUNTS = "key_counts"  # what is added to the scores of every key
 
 
 def decoder_graph(checkpoint: Checkpoint, layers: Layers, weights: WeightsFile, *, quantized_cross: bool) -> Graph:
@@ -32,9 +35,12 @@ def decoder_graph(checkpoint: Checkpoint, layers: Layers, weights: WeightsFile, 
     graph = Graph("decoder", decoder_contract(dimensions, quantized_cross=quantized_cross), weights)
     network = DecoderLayers(graph, checkpoint, layers)
     x = network.embed()
-    shape, one_row = graph.node("Shape", [x], "shape"), graph.integers([1, -1, dimensions.n_text_state])
+    shape = graph.node("Shape", [x], "shape")
+    windows = graph.node("Shape", ["cross_log_counts"], "windows", start=0, end=1)
+    one_row = graph.node("Concat", [windows, graph.integers([-1, dimensions.n_text_state])], "one_row_shape", axis=0)
+    add_key_counts(graph, graph.node("Reshape", [x, one_row], "one_row"))
     if quantized_cross:
-        _add_empty(graph, graph.node("Reshape", [x, one_row], "one_row"))
+        _add_empty(graph, "one_row")
     cross_attention = _quantized_attention if quantized_cross else _float_attention
     for layer in range(dimensions.n_text_layer):
         x = network.self_attention(layer, x, partial(_cached_attention, graph, layer, dimensions))
@@ -55,6 +61,7 @@ def self_test_graph(dimensions: Dimensions, weights: WeightsFile) -> Graph:
     Inputs and outputs: `contract.self_test_contract`.
     """
     graph = Graph("self_test", self_test_contract(dimensions), weights)
+    add_key_counts(graph, "query")
     _add_empty(graph, "query")
     _quantized_attention(graph, "query", "attended", 0, dimensions)
     return graph
@@ -136,23 +143,36 @@ def _add_empty(graph: Graph, x: str) -> None:
     graph.node("Slice", [x, *edges], _EMPTY)
 
 
+def add_key_counts(graph: Graph, query: str) -> None:
+    """Adds the bias of all cross-attentions, [W, 1, S, L], from `cross_log_counts`: the same for each of S queries."""
+    axes = graph.integers([1, 2])
+    for_one = graph.node("Unsqueeze", ["cross_log_counts", axes], "cross_log_counts/for_one")
+    queries = graph.node("Shape", [query], "queries", start=1, end=2)
+    shape = [graph.integers([1, 1]), queries, graph.integers([1])]
+    graph.node("Expand", [for_one, graph.node("Concat", shape, "key_counts_shape", axis=0)], KEY_COUNTS)
+
+
 def _quantized_attention(graph: Graph, query: str, name: str, layer: int, dimensions: Dimensions) -> None:
-    key, value, *scales = cross_cache(dimensions, layer, quantized=True)
+    key, value, key_scale, value_scale = cross_cache(dimensions, layer, quantized=True)
     heads = dimensions.n_text_head
+    unit = graph.tensor("unit_scale", np.ones(1, np.float32))
+    scaled = graph.node("Mul", [query, key_scale], f"{name}/scaled_query")
+    lengths, no_rotation = ["cross_last_position", "cross_length"], ["", "", ""]
     graph.nodes(
         "GroupQueryAttention",
-        [query, _EMPTY, _EMPTY, key, value, "cross_last_position", "cross_length", "", "", "", "", "", *scales],
-        [name, f"present_{key}", f"present_{value}"],
+        [scaled, _EMPTY, _EMPTY, key, value, *lengths, *no_rotation, KEY_COUNTS, "", unit, unit],
+        [f"{name}/unscaled", f"present_{key}", f"present_{value}"],
         domain=MICROSOFT,
         num_heads=heads,
         kv_num_heads=heads,
         causal=0,
         kv_cache_bit_width=8,
-        k_quant_type="PER_CHANNEL",
-        v_quant_type="PER_CHANNEL",
+        k_quant_type="PER_TENSOR",
+        v_quant_type="PER_TENSOR",
     )
+    graph.node("Mul", [f"{name}/unscaled", value_scale], name)
 
 
 def _float_attention(graph: Graph, query: str, name: str, layer: int, dimensions: Dimensions) -> None:
-    cache = cross_cache(dimensions, layer, quantized=False)
-    graph.node("MultiHeadAttention", [query, *cache], name, domain=MICROSOFT, num_heads=dimensions.n_text_head)
+    inputs = [query, *cross_cache(dimensions, layer, quantized=False), "", "", KEY_COUNTS]
+    graph.node("MultiHeadAttention", inputs, name, domain=MICROSOFT, num_heads=dimensions.n_text_head)

@@ -3,6 +3,10 @@
 The network is openai/whisper `whisper/model.py` (`AudioEncoder`, and `key`, `value` of the decoder's `cross_attn`).
 Convolutions are matrix products over neighbouring frames: quantized like every other product, and free of
 ConvInteger, which mobile builds of ONNX Runtime lack.
+
+A key may stand for several positions (`models/context.py`): the logarithm of their number is added to its scores. An
+attention bias would be a matrix of all queries and keys; one more channel, 1 / scale in every query and that logarithm
+in every key, adds the same number to the same products at a hundredth of their cost.
 """
 
 import numpy as np
@@ -14,6 +18,7 @@ from susurrus.models.graphs.layers import FloatArray, FloatLayers, Layers
 from susurrus.models.graphs.smoothing import Affine, Calibration, EncoderLayer, read_layer, smooth_layer
 
 EPSILON = 1e-5  # of every LayerNorm in Whisper
+_KEY_COUNTS = "key_counts"
 _END = int(np.iinfo(np.int64).max)  # ONNX's "to the end" of a slice
 
 
@@ -35,7 +40,8 @@ def encoder_graph(
     frames = graph.node("Transpose", ["mel"], "mel/frames", perm=[0, 2, 1])  # [B, T, n_mels]
     x = _convolution(graph, frames, "conv1", checkpoint, layers, stride=1)
     x = _convolution(graph, x, "conv2", checkpoint, layers, stride=2)  # [B, T / 2, D]
-    x = _add_positions(graph, x, checkpoint.tensor("encoder/position_encodings/encodings"))
+    x = _take_positions(graph, x, checkpoint.tensor("encoder/position_encodings/encodings"))
+    _add_key_counts(graph, dimensions.n_audio_head, dimensions.n_audio_state)
     for index in range(dimensions.n_audio_layer):
         layer = read_layer(checkpoint, index)
         if calibration is not None:
@@ -61,7 +67,7 @@ def cross_attention_graph(checkpoint: Checkpoint, layers: Layers, weights: Weigh
         affine = Affine(checkpoint.tensor(f"{name}/weight"), checkpoint.tensor(f"{name}/bias"))
         both = linear(graph, "hidden_states", name, layers, affine)
         if quantized:
-            both = _quantize_channels(graph, both, f"{name}/cache", 2 * heads, layer)
+            both = _quantize_channels(graph, both, f"{name}/cache", layer)
         split = graph.node("Reshape", [both, graph.integers([0, 0, 2 * heads, size])], f"{name}/split")
         by_head = graph.node("Transpose", [split], f"{name}/by_head", perm=[0, 2, 1, 3])
         graph.nodes("Split", [by_head], [f"cross_key_{layer}", f"cross_value_{layer}"], axis=1, num_outputs=2)
@@ -110,19 +116,49 @@ def _slice(graph: Graph, x: str, name: str, edges: tuple[int, int], axis: int = 
     return graph.node("Slice", [x, *(graph.integers([value]) for value in (start, end, axis))], name)
 
 
-def _add_positions(graph: Graph, x: str, encodings: FloatArray) -> str:
-    length = graph.node("Shape", [x], "positions/length", start=1, end=2)
+def _take_positions(graph: Graph, x: str, encodings: FloatArray) -> str:
+    """The rows asked for of what is convolved, [B, T / 2, D], with the encodings of their positions: [B, C, D]."""
     table = graph.tensor("encoder/position_encodings", encodings)
-    inputs = [table, graph.integers([0]), length, graph.integers([0])]
-    return graph.node("Add", [x, graph.node("Slice", inputs, "positions")], "positions/added")
+    taken = [graph.node("Gather", [x, "rows"], "rows/taken", axis=1)]
+    taken.append(graph.node("Gather", [table, "positions"], "positions/taken"))
+    return graph.node("Add", taken, "positions/added")
+
+
+def _add_key_counts(graph: Graph, heads: int, width: int) -> None:
+    """What is added to all keys, [1, C, width + heads]: in the last channel of every head, the logarithms asked for."""
+    last = np.zeros((1, 1, heads, width // heads + 1), np.float32)
+    last[..., -1] = 1
+    column = graph.node("Unsqueeze", ["log_counts", graph.integers([0, 2])], "log_counts/column")
+    channel = graph.tensor("last_channel", last.reshape(1, 1, -1))
+    graph.node("Mul", [column, channel], _KEY_COUNTS)
+
+
+def _with_channel(affine: Affine, heads: int, value: float) -> Affine:
+    """A linear layer with one more output for every head, which is always `value`."""
+    n_outputs, n_inputs = affine.weight.shape
+    weight = np.zeros((heads, n_outputs // heads + 1, n_inputs), np.float32)
+    weight[:, :-1] = affine.weight.reshape(heads, -1, n_inputs)
+    bias = np.full((heads, n_outputs // heads + 1), value, np.float32)
+    bias[:, :-1] = affine.bias.reshape(heads, -1)
+    return Affine(weight.reshape(-1, n_inputs), bias.reshape(-1))
 
 
 def _attention(graph: Graph, x: str, name: str, layer: EncoderLayer, layers: Layers, *, heads: int) -> str:
     name = f"{name}/self_attention"
     normal = layer_norm(graph, x, f"{name}/layer_norm", layer.attention_norm)
-    qkv = linear(graph, normal, f"{name}/linear_0", layers, layer.qkv)
-    parts = graph.nodes("Split", [qkv], [f"{name}/{part}" for part in "qkv"], axis=2, num_outputs=3)
-    mixed = graph.node("MultiHeadAttention", parts, f"{name}/mixed", domain=MICROSOFT, num_heads=heads)
+    width = layer.out.weight.shape[0]
+    scale = (width // heads) ** -0.5
+    query, key, value = (layer.qkv.rows(np.arange(part * width, (part + 1) * width)) for part in range(3))
+    all_parts = [_with_channel(query, heads, 1 / scale), _with_channel(key, heads, 0), value]
+    weight, bias = (
+        np.concatenate(each) for each in zip(*((part.weight, part.bias) for part in all_parts), strict=True)
+    )
+    qkv = linear(graph, normal, f"{name}/linear_0", layers, Affine(weight, bias))
+    sizes = graph.integers([len(part.bias) for part in all_parts])
+    query_of, key_of, value_of = graph.nodes("Split", [qkv, sizes], [f"{name}/{part}" for part in "qkv"], axis=2)
+    parts = [query_of, graph.node("Add", [key_of, _KEY_COUNTS], f"{name}/weighted"), value_of]
+    attributes = {"num_heads": heads, "scale": scale}
+    mixed = graph.node("MultiHeadAttention", parts, f"{name}/mixed", domain=MICROSOFT, **attributes)
     # A plain Add: SkipLayerNormalization would join it to the next norm, but takes five times as long here.
     return graph.node("Add", [x, linear(graph, mixed, f"{name}/linear_1", layers, layer.out)], f"{name}/added")
 
@@ -143,18 +179,17 @@ def _feed_forward(graph: Graph, x: str, name: str, layer: EncoderLayer, layers: 
     return graph.node("Add", [x, linear(graph, inner, f"{name}/linear_1", layers, layer.fc2)], f"{name}/added")
 
 
-def _quantize_channels(graph: Graph, x: str, name: str, heads: int, layer: int) -> str:
-    """Quantizes [B, C, channels] to int8 with a scale for each channel; the scales are outputs of the graph.
+def _quantize_channels(graph: Graph, x: str, name: str, layer: int) -> str:
+    """Quantizes [B, C, channels] to int8 with a scale for each window and channel; the scales are outputs of the graph.
 
     QuantizeLinear with a vector of scales takes a hundred times as long as a division before a plain one.
     """
     magnitude = graph.node("Abs", [x], f"{name}/magnitude")
-    absmax = graph.node("ReduceMax", [magnitude, graph.integers([0, 1])], f"{name}/absmax", keepdims=1)
+    absmax = graph.node("ReduceMax", [magnitude, graph.integers([1])], f"{name}/absmax", keepdims=1)
     step = graph.node("Mul", [absmax, graph.tensor("per_step", np.array(1 / 127, np.float32))], f"{name}/step")
     scale = graph.node("Max", [step, graph.tensor("least_step", np.array(1e-8, np.float32))], f"{name}/scale")
-    by_head = graph.node("Reshape", [scale, graph.integers([1, heads, 1, -1])], f"{name}/scale_by_head")
     names = [f"cross_key_scale_{layer}", f"cross_value_scale_{layer}"]
-    graph.nodes("Split", [by_head], names, axis=1, num_outputs=2)
+    graph.nodes("Split", [scale], names, axis=2, num_outputs=2)
     steps = graph.node("Div", [x, scale], f"{name}/steps")
     unit, zero = np.array(1, np.float32), np.array(0, np.int8)
     plain = [steps, graph.tensor("unit_scale", unit), graph.tensor("zero_point", zero)]

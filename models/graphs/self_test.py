@@ -21,7 +21,7 @@ def self_test_inputs(contract: Contract) -> dict[str, NDArray[Any]]:
     Were attention limited to earlier positions, the queries' answers would differ from the right ones.
     """
     rng = np.random.default_rng(7)
-    sizes = {"B": 1, "S": 3, "C": 7}
+    sizes = {"W": 1, "S": 3, "C": 7, "L": 7}
     inputs: dict[str, NDArray[Any]] = {}
     for name, spec in contract.inputs.items():
         shape = [sizes[side] if isinstance(side, str) else side for side in spec.shape]
@@ -36,10 +36,13 @@ def self_test_inputs(contract: Contract) -> dict[str, NDArray[Any]]:
 
 
 def float_cross_attention(inputs: Arrays, heads: int) -> FloatArray:
-    """Computes softmax(Q K^T / sqrt(d)) V over the dequantized cache, float32 [1, S, D]."""
+    """Computes softmax(Q K^T / sqrt(d) + log counts) V over the dequantized cache, float32 [1, S, D]."""
     query = inputs["query"].reshape(1, inputs["query"].shape[1], heads, -1).transpose(0, 2, 1, 3)  # [1, H, S, d]
-    key, value = (inputs[f"cross_{kind}_0"] * inputs[f"cross_{kind}_scale_0"] for kind in ("key", "value"))
-    scores = query @ key.transpose(0, 1, 3, 2) / np.sqrt(key.shape[3])
+    key, value = (
+        inputs[f"cross_{kind}_0"] * inputs[f"cross_{kind}_scale_0"].reshape(1, heads, 1, -1)
+        for kind in ("key", "value")
+    )
+    scores = query @ key.transpose(0, 1, 3, 2) / np.sqrt(key.shape[3]) + inputs["cross_log_counts"]
     weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
     mixed: FloatArray = weights / weights.sum(axis=-1, keepdims=True) @ value
     return mixed.transpose(0, 2, 1, 3).reshape(inputs["query"].shape)

@@ -78,15 +78,18 @@ class ExportedDecoder:
         self._beginning: tuple[NDArray[np.int64], FloatArray, Caches] | None  # tokens of the first step, what it gave
         self._forget_window()
 
-    def begin(self, hidden_states: FloatArray) -> None:
+    def begin(self, hidden_states: FloatArray, log_counts: FloatArray | None = None) -> None:
         """Starts a window; its cross-attention keys and values come of the first step.
 
         Args:
             hidden_states: float32 (C, n_audio_state), from `ExportedEncoder`.
+            log_counts: zeros, float32 (C,): exported graphs know no position that stands for several.
 
         Raises:
-            ValueError: `hidden_states` has another shape.
+            ValueError: `hidden_states` has another shape, or a position stands for several.
         """
+        if log_counts is not None and log_counts.any():
+            raise ValueError("an exported decoder wants hidden states that stand for one position each")
         width = self._dimensions.n_text_state
         if hidden_states.ndim != 2 or hidden_states.shape[1] != width or not len(hidden_states):
             raise ValueError(f"hidden states have shape {hidden_states.shape}, wanted (positions, {width})")
@@ -106,6 +109,9 @@ class ExportedDecoder:
                 name: as_value(cache.numpy()[:1, :, :position]) for name, cache in self._self_caches.items()
             }
         self.position, self.rows = position, 1
+
+    def announce(self, token: int) -> None:
+        """Nothing is run ahead."""
 
     def expand(self, rows: int) -> None:
         """Makes `rows` rows, all with the tokens of the only one there is.

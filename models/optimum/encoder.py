@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from susurrus.models.config import ModelConfig
+from susurrus.models.context import AudioContext
 from susurrus.models.optimum.contract import open_encoder
 from susurrus.models.optimum.files import find_export
 from susurrus.models.providers import CPU
@@ -50,3 +51,27 @@ class ExportedEncoder:
         inputs = {self._graph.inputs["mel"]: mel[np.newaxis].astype(np.float32, copy=False)}
         hidden_states: FloatArray = self._graph.session.run([self._graph.outputs["hidden_states"]], inputs)[0][0]
         return hidden_states
+
+    def encode_window(
+        self,
+        mel: FloatArray,
+        silence: float,
+        *,
+        full: bool = True,  # noqa: ARG002 - as in sessions.Encoder
+    ) -> tuple[FloatArray, AudioContext]:
+        """Encodes a window: always every position of it.
+
+        Args:
+            mel: float32 (n_mels, n_frames), the frames that hold audio.
+            silence: Value of all frames behind them.
+            full: Exported graphs know nothing else.
+
+        Returns:
+            Hidden states, float32 (n_audio_ctx, n_audio_state), and the full context.
+
+        Raises:
+            ValueError: `mel` has another shape.
+        """
+        total = self._shape[1] // 2
+        context = AudioContext(total, total)
+        return self(context.frames(mel, silence)), context

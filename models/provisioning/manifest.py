@@ -11,17 +11,18 @@ import json
 import logging
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, Literal
 
 from susurrus.models.errors import ModelError
 from susurrus.models.optimum.files import export_precision, is_export
+from susurrus.records import record
 
 FILE_NAME = "manifest.json"
 FORMAT = 1
 
-BUILDER_VERSION = 2
+BUILDER_VERSION = 3
 """Raised when the builder writes other bytes for the same weights: older directories are then built anew."""
 
 PRECISIONS = ("int8", "float32")
@@ -42,7 +43,7 @@ def no_progress(_what: str, _done: int, _total: int) -> None:
     """Report nothing."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FileRecord:
     """One file as it has to be."""
 
@@ -52,7 +53,7 @@ class FileRecord:
     """Lower-case hexadecimal digest of the whole file."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Damage:
     """One file that is not as its manifest says."""
 
@@ -73,7 +74,7 @@ class Damage:
         return f"{self.path} has SHA-256 {self.found[:12]}, wanted {self.wanted[:12]}"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Manifest:
     """The contents of a model directory."""
 

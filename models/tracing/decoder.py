@@ -61,7 +61,9 @@ class TracedDecoder(WindowDecoder):
         super().__init__(timed, tokenizer, config, load_aligner)
         self._ladder = TracedLadder(timed, tokenizer, config, self._pen)
 
-    def decode(self, window: EncodedWindow, recording: Recording) -> Generator[Hypothesis, None, DecodedWindow]:
+    def decode(
+        self, window: EncodedWindow, recording: Recording
+    ) -> Generator[Hypothesis | None, None, DecodedWindow | None]:
         """See `WindowDecoder.decode`."""
         self._pen.tell(
             "window",
@@ -72,6 +74,9 @@ class TracedDecoder(WindowDecoder):
             tasks={name: getattr(self._special, name) for name in ("translate", "transcribe", "sot_lm")},
         )
         decoded = yield from super().decode(window, recording)
+        if decoded is None:
+            self._pen.tell("redo")
+            return None
         cues = [[cue.start, cue.end, cue.text] for cue in decoded.cues]
         self._pen.tell("result", **{**asdict(decoded), "cues": cues})
         return decoded

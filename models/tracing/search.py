@@ -72,10 +72,10 @@ class TimedSession:
         """See `DecoderSession`, as of all methods."""
         return self._session.position
 
-    def begin(self, hidden_states: Float32Array) -> None:
+    def begin(self, hidden_states: Float32Array, log_counts: Float32Array | None = None) -> None:
         """Timed."""
         with self._pen.timed("keys and values of the window", ()):
-            self._session.begin(hidden_states)
+            self._session.begin(hidden_states, log_counts)
 
     def rewind(self, position: int = 0) -> None:
         """Too short to be timed."""
@@ -85,6 +85,9 @@ class TimedSession:
         """Timed."""
         with self._pen.timed("step" if len(tokens) == 1 else "prompt", tokens):
             return self._session.step(tokens)
+
+    def announce(self, token: int) -> None:
+        """Nothing is run ahead."""
 
     def expand(self, rows: int) -> None:
         """Timed."""

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from susurrus.models.config import Dimensions
+    from susurrus.models.context import AudioContext
 
 _erf = np.vectorize(erf, otypes=[np.float64])
 
@@ -24,14 +25,19 @@ class NumpyWhisper:
         self._dimensions = dimensions
         self._stored = tensor
 
-    def encode(self, mel: NDArray[Any]) -> NDArray[Any]:
-        """(n_mels, T) -> hidden states (T / 2, width)."""
+    def encode(self, mel: NDArray[Any], context: AudioContext | None = None) -> NDArray[Any]:
+        """(n_mels, T) -> hidden states (T / 2, width), or of a context's positions alone.
+
+        A key that stands for several positions is there as many times.
+        """
         x = gelu(self._convolve(mel.astype(np.float64), "encoder/conv1", 1))
         x = gelu(self._convolve(x, "encoder/conv2", 2)).T
         x += self._tensor("encoder/position_encodings/encodings")[: len(x)]
+        x = x if context is None else x[context.positions]
+        copies = np.ones(len(x), np.int64) if context is None else context.counts
         for layer in range(self._dimensions.n_audio_layer):
-            name = f"encoder/layer_{layer}"
-            x = x + self._self_attention(x, f"{name}/self_attention", self._dimensions.n_audio_head, causal=False)
+            name, heads = f"encoder/layer_{layer}", self._dimensions.n_audio_head
+            x = x + self._self_attention(x, f"{name}/self_attention", heads, causal=False, copies=copies)
             x = x + self._feed_forward(x, f"{name}/ffn")
         return self._norm(x, "encoder")
 
@@ -78,8 +84,12 @@ class NumpyWhisper:
         )
         return scaled
 
-    def _self_attention(self, x: NDArray[Any], name: str, heads: int, *, causal: bool) -> NDArray[Any]:
+    def _self_attention(
+        self, x: NDArray[Any], name: str, heads: int, *, causal: bool, copies: NDArray[np.int64] | None = None
+    ) -> NDArray[Any]:
         query, key, value = np.split(self._linear(self._norm(x, name), f"{name}/linear_0"), 3, axis=1)
+        if copies is not None:
+            key, value = np.repeat(key, copies, axis=0), np.repeat(value, copies, axis=0)
         return self._linear(attend(query, key, value, heads, causal=causal), f"{name}/linear_1")
 
     def _feed_forward(self, x: NDArray[Any], name: str) -> NDArray[Any]:

@@ -33,7 +33,7 @@ class ScriptedSession:
         """Number of tokens in the cache."""
         return len(self.rows[0])
 
-    def begin(self, hidden_states: Float32Array) -> None:
+    def begin(self, hidden_states: Float32Array, log_counts: Float32Array | None = None) -> None:  # noqa: ARG002
         """Note it."""
         assert hidden_states.dtype == np.float32
         self.windows += 1
@@ -42,6 +42,9 @@ class ScriptedSession:
     def rewind(self, position: int = 0) -> None:
         """Forget tokens and rows."""
         self.rows = [self.rows[0][:position]]
+
+    def announce(self, token: int) -> None:
+        """Nothing is run ahead."""
 
     def step(self, tokens: Sequence[int]) -> Float32Array:
         """Append tokens to the only row."""

@@ -88,12 +88,13 @@ class Stage:
 def finish(
     decoder: WindowDecoder, window: EncodedWindow, recording: Recording
 ) -> tuple[list[Hypothesis], DecodedWindow]:
-    steps, hypotheses = decoder.decode(window, recording), []
+    steps, hypotheses = decoder.decode(window, recording), list[Hypothesis]()
     while True:
         try:
-            hypotheses.append(next(steps))
+            hypothesis = next(steps)
         except StopIteration as stop:
             return hypotheses, stop.value
+        hypotheses += [] if hypothesis is None else [hypothesis]
 
 
 @pytest.fixture(scope="module")
@@ -497,6 +498,9 @@ def test_words_are_asked_for_only_when_wanted_and_only_of_text(stage: Stage) -> 
         ) -> tuple[Cue, ...]:
             asked.append(f"{language} {task} {window.duration} {len(logprobs)}")
             return tuple(cues)
+
+        def beside(self, decoder: object) -> Aligner:
+            raise AssertionError(decoder)
 
     for options, text in ((TIMED, " Hi"), (replace(TIMED, word_timestamps=True), " Hi")):
         stage.decoder(stage.saying(stage.at(0), *stage.text(text), stage.at(1)), options)

@@ -38,13 +38,16 @@ SPEECH = (Span(0.0, 10.0),)
 D = TypeVar("D", bound=WindowDecoder)
 
 
-def run(steps: Generator[Hypothesis, None, DecodedWindow]) -> tuple[list[Hypothesis], DecodedWindow]:
-    hypotheses = []
+def run(
+    steps: Generator[Hypothesis | None, None, DecodedWindow | None],
+) -> tuple[list[Hypothesis], DecodedWindow]:
+    hypotheses = list[Hypothesis]()
     while True:
         try:
-            hypotheses.append(next(steps))
+            hypothesis = next(steps)
         except StopIteration as stop:
             return hypotheses, stop.value
+        hypotheses += [] if hypothesis is None else [hypothesis]
 
 
 def text(words: str) -> list[int]:
