@@ -55,7 +55,7 @@ class DecoderBehaviour(Behaviour):
         self._precision = precision
         self._threads = threads
         self._provider = provider
-        self._recordings: OrderedDict[bytes, tuple[int, Recording]] = OrderedDict()  # job -> attempt and recording
+        self._recordings: OrderedDict[bytes, tuple[int, Recording | None]] = OrderedDict()  # job -> attempt
         self._waiting: list[HiddenStates] = []  # in the order in which they came
         self._begun: dict[Place, Begun] = {}
         self._ended = 0
@@ -137,7 +137,7 @@ class DecoderBehaviour(Behaviour):
         match outcome:
             case Finished(None):
                 desk.tell(Redo(job=begun.work.job, window=begun.work.window, attempt=begun.work.attempt))
-                self._recordings[begun.work.job] = begun.work.attempt + 1, begun.recording  # no more of this attempt
+                self._recordings[begun.work.job] = begun.work.attempt + 1, None  # no more of this attempt
             case Finished(decoded) if decoded is not None:
                 desk.tell(_segment(begun, decoded))
             case Exception():
