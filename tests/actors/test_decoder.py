@@ -29,18 +29,23 @@ class FakeDesk:
         self.given_up: set[tuple[bytes, int]] = set()
 
     def tell(self, message: object) -> None:
+        """Note it."""
         self.said.append(message)
 
     def works_on(self, job: bytes, window: int, attempt: int) -> None:
+        """Note it."""
         self.said.append(Working(job=job, window=window, attempt=attempt))
 
     def fail(self, job: bytes, error: Exception) -> None:
+        """Note it."""
         self.said.append((job, error))
 
     def release(self) -> None:
+        """Count it."""
         self.released += 1
 
     def is_given_up(self, job: bytes, attempt: int = 1) -> bool:
+        """As told."""
         return (job, attempt) in self.given_up
 
     def of(self, kind: type[Any]) -> list[int]:
@@ -57,6 +62,7 @@ class House:
         self.decoder.load()
 
     def send(self, *windows: HiddenStates) -> None:
+        """Into its inbox."""
         for window in windows:
             self.decoder.handle(window, self.desk)
 
@@ -181,7 +187,8 @@ def test_a_doubtful_text_of_a_sampled_window_is_asked_for_in_full_and_nothing_fo
     monkeypatch.setattr("susurrus.models.decoding.is_sound", lambda *_: False)
     house.send(window(0, kept=SAMPLED), window(1, kept=SAMPLED))
     house.work()
-    assert [m for m in house.desk.said if isinstance(m, Redo | Segment)] == [Redo(JOB, 0, 1)]
+    assert next(m for m in house.desk.said if isinstance(m, Redo | Segment)) == Redo(JOB, 0, 1)
+    assert house.desk.of(Segment) == []
     assert house.desk.released == 2
     house.send(window(0, attempt=2), window(1, attempt=2))
     house.work()
