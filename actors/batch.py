@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path
 from typing import Protocol, Unpack
 
@@ -55,9 +56,11 @@ class Row:
     duration: float | None = None
     """Seconds of audio; None where nothing was read."""
     seconds: float = 0.0
-    """That the pipeline worked on it, as far as it worked on nothing before it."""
+    """That the pipeline worked on it, as far as it worked on no input before it."""
     language: str = ""
     """Code and probability; empty without speech."""
+    shared: float = 0.0
+    """Of its seconds, those that are another's already: several are in work at once."""
 
 
 @dataclass(slots=True)
@@ -66,6 +69,10 @@ class _Open:
 
     source: Input
     journal: str
+    number: int
+    """Of the input, in the order in which they are given."""
+    before: float
+    """When the last of the inputs before it ended."""
     segments: list[Segment] = field(default_factory=list)
     started: float = 0.0
 
@@ -89,8 +96,6 @@ class Batch:
             resumes: keep a journal of each input, and go on from the one of an interrupted run.
             now: a clock, in seconds.
         """
-        self.rows: list[Row] = []
-        """Of the inputs that are finished, in the order of their ends."""
         self.complaints: list[str] = []
         """A line for each file that could not be written. They wait here: meanwhile the terminal is the console's."""
         self.journals: list[Path] = []
@@ -100,8 +105,14 @@ class Batch:
         self._resumes = resumes
         self._group = secrets.token_hex(8)  # its inputs are done in order, however many others use the pipeline
         self._now = now
+        self._rows: list[tuple[int, Row]] = []
         self._open: dict[bytes, _Open] = {}
         self._last_end = now()
+
+    @property
+    def rows(self) -> list[Row]:
+        """Of the inputs that are finished, in the order in which they were given."""
+        return [row for _, row in sorted(self._rows, key=itemgetter(0))]
 
     def remove_journals(self) -> None:
         """Of the inputs that are done: their text is where the user wants it."""
@@ -112,7 +123,7 @@ class Batch:
     def skip_existing(self, inputs: Sequence[Input]) -> list[Input]:
         """The inputs that have not all their files yet; the others are finished."""
         there = {source for source in inputs if self._outputs is not None and self._outputs.are_there(source)}
-        self.rows += [Row(source.path, "there already") for source in inputs if source in there]
+        self._rows += [(-1, Row(source.path, "there already")) for source in inputs if source in there]
         return [source for source in inputs if source not in there]
 
     def run(self, jobs: Jobs, options: TranscribeOptions, inputs: Sequence[Input]) -> int:
@@ -127,10 +138,10 @@ class Batch:
             PipelineError: the pipeline ended first; `rows` tells of the inputs that were finished.
         """
         codes = [exits.OK]
-        waiting = deque(inputs)
+        waiting = deque(enumerate(inputs))
         while waiting or self._open:
             while waiting and len(self._open) < SUBMITTED_AHEAD:
-                source = waiting.popleft()
+                number, source = waiting.popleft()
                 journal = str(default_path(source.source)) if self._resumes and not source.is_stdin else ""
                 job = jobs.submit(
                     source.source,
@@ -140,7 +151,7 @@ class Batch:
                     deadline_s=self._deadline_s,
                     journal=journal,
                 )
-                self._open[job] = _Open(source, journal)
+                self._open[job] = _Open(source, journal, number, self._last_end)
             event = jobs.receive()
             if isinstance(event, TerminalEvent):
                 codes.append(self._finish(event))
@@ -158,10 +169,14 @@ class Batch:
     def _finish(self, event: TerminalEvent) -> int:
         """Exit code that this job alone would have."""
         work, now = self._open.pop(event.job), self._now()
-        seconds = now - max(self._last_end, work.started)
+        seconds = now - max(work.before, work.started)
+        shared = seconds - (now - max(self._last_end, work.started))
         self._last_end = now
+        for later in self._open.values():
+            later.before = now if later.number > work.number else later.before
         if not isinstance(event, Done):
-            self.rows.append(Row(work.source.path, "failed" if isinstance(event, Failed) else "cancelled"))
+            result = "failed" if isinstance(event, Failed) else "cancelled"
+            self._rows.append((work.number, Row(work.source.path, result)))
             is_input = isinstance(event, Failed) and event.code in ("audio", "option")
             return exits.INPUT if is_input else exits.PIPELINE
         code = exits.OK if event.complete else exits.DAMAGED
@@ -174,7 +189,8 @@ class Batch:
         else:
             self.journals += [Path(work.journal)] if work.journal else []
         language = f"{event.language} {event.language_probability:.0%}" if event.language else ""
-        self.rows.append(Row(work.source.path, result, event.duration, seconds, language))
+        row = Row(work.source.path, result, event.duration, seconds, language, shared)
+        self._rows.append((work.number, row))
         return code
 
     def _write(self, work: _Open, done: Done) -> None:
@@ -242,7 +258,7 @@ def totals(rows: Sequence[Row]) -> str:
     """Such as `3 files: 2 done, 1 failed; 12:34 of audio in 85 s (8.9x)`."""
     results = list(dict.fromkeys(row.result for row in rows))
     counts = ", ".join(f"{sum(row.result == result for row in rows)} {result}" for result in results)
-    audio, seconds = sum(row.duration or 0.0 for row in rows), sum(row.seconds for row in rows)
+    audio, seconds = sum(row.duration or 0.0 for row in rows), sum(row.seconds - row.shared for row in rows)
     speed = f"; {clock(audio)} of audio in {seconds:.1f} s ({audio / seconds:.1f}x)" if audio and seconds else ""
     return f"{len(rows)} files: {counts}{speed}"
 

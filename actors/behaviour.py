@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from susurrus.models.errors import AudioError, ModelError, OptionError, SusurrusError
-from susurrus.protocol import Committed, Failed, Features, HiddenStates, Message, Reissue, Submit, Working
+from susurrus.protocol import Committed, Credit, Failed, Features, HiddenStates, Message, Reissue, Submit, Working
 
 if TYPE_CHECKING:
     from susurrus.actors.shell import Shell
     from susurrus.actors.traced import ActorTrace
 
+WINDOWS_GRANTED = 2  # one being worked on, one waiting: the stage before never idles and never runs ahead
 LAST_ATTEMPT = 2**62  # none comes near
 MAX_TEXT = 2000  # characters of an error's sentence: it has to fit into a message
 
@@ -45,6 +46,11 @@ class Behaviour(ABC):
     name: ClassVar[str]
     has_inbox: ClassVar[bool]
     """Whether it receives arrays from an actor upstream, and so grants it credit."""
+    windows_granted: ClassVar[int] = WINDOWS_GRANTED
+    """How many windows the actor upstream may send before one is done."""
+    keeps_windows: ClassVar[bool] = False
+    """Whether `handle` only takes windows in: it then tells of each when work on it begins (`Desk.works_on`), and when
+    there is room for another (`Desk.release`)."""
     trace: ActorTrace | None = None
     """Where it may write down what it does, when the user wants that."""
 
@@ -77,29 +83,44 @@ class Desk:
     def tell(self, message: Message) -> None:
         """Send to the hub."""
         self._shell.progress.note()
-        self._shell.post(message, to_hub=True)
+        self._shell.post(message)
 
     def works_on(self, job: bytes, window: int, attempt: int) -> None:
         """Tell the hub what this actor is about to work on: what is to blame if nothing more is heard of it."""
         self.tell(Working(job=job, window=window, attempt=attempt))
 
-    def forward(self, message: Features | HiddenStates) -> None:
+    def release(self) -> None:
+        """Let the actor upstream send one more window: one that was kept is done."""
+        self._shell.post(Credit(windows=1))
+
+    def forward(self, message: Features | HiddenStates, *, lane: int = 1) -> None:
         """Send downstream as soon as there is credit; nothing is sent of an attempt that is over by then.
+
+        Args:
+            message: the window.
+            lane: by which it goes, if there are several.
 
         Raises:
             Stopping: the actor ends.
         """
+        gate = self._shell.ways[lane].gate
         with self.waiting():
-            self._shell.gate.take()
+            gate.take()
         if self._shell.fences.excludes(message.job, message.attempt):
-            self._shell.gate.grant(1)
+            gate.grant(1)
         else:
-            self._shell.post(message, to_hub=False)
+            self._shell.post(message, lane=lane)
 
     @property
-    def has_credit(self) -> bool:
-        """Whether `forward` would not wait."""
-        return self._shell.gate.has_credit
+    def n_lanes(self) -> int:
+        """How many there are, as far as is known by now."""
+        return len(self._shell.ways)
+
+    @property
+    def credit(self) -> dict[int, int]:
+        """Lanes by which `forward` would not wait, and how many windows each takes."""
+        granted = {lane: way.gate.windows for lane, way in list(self._shell.ways.items())}
+        return {lane: windows for lane, windows in granted.items() if windows > 0}
 
     def waiting(self) -> AbstractContextManager[None]:
         """A stretch in which this thread waits for others (credit, a slow pipe), so that nobody takes it for stuck."""

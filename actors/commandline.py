@@ -61,7 +61,9 @@ def _add_model_options(parser: argparse.ArgumentParser) -> None:
     model.add_argument("--precision", choices=PRECISIONS, help=help_text)
     help_text = "what of ONNX Runtime runs the model, such as cuda or openvino (default: cpu)"
     model.add_argument("--provider", default="cpu", metavar="NAME", help=help_text)
-    help_text = "of each model session; 0 means the CPUs this process may use (default: 0)"
+    help_text = "encoders, and decoders, that work side by side; 0 means what suits the CPUs (default: 0)"
+    model.add_argument("--workers", type=int, default=0, metavar="N", help=help_text)
+    help_text = "of each model session; 0 shares the CPUs this process may use among the workers (default: 0)"
     model.add_argument("--threads", type=int, default=0, metavar="N", help=help_text)
 
 

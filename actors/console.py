@@ -19,7 +19,7 @@ from types import FrameType
 
 import zmq
 
-from susurrus.actors import exits, lifeline
+from susurrus.actors import exits, lifeline, standby
 from susurrus.actors.io import Context, Wakeup, receive_all, wait_for
 from susurrus.actors.render import Renderer, make_renderer
 from susurrus.actors.shown import Shown
@@ -229,7 +229,7 @@ def main() -> None:
     parser.add_argument("--headings", action="store_true", help="show the name of each recording")
     help_text = "keep what was shown here, and go on behind it"
     parser.add_argument("--shown", type=Path, metavar="FILE", help=help_text)
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(standby.words())
     configure_logs(arguments, "console")
     if arguments.lifeline:
         lifeline.watch(sys.stdin.fileno())

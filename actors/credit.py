@@ -38,10 +38,10 @@ class CreditGate:
             self._changed.notify_all()
 
     @property
-    def has_credit(self) -> bool:
-        """Whether `take` would not wait (compute thread)."""
+    def windows(self) -> int:
+        """How often `take` would not wait (compute thread)."""
         with self._changed:
-            return self._windows > 0
+            return self._windows
 
     def take(self) -> None:
         """Take credit for one window; wait for it (compute thread).

@@ -18,6 +18,7 @@ from typing import Any
 import zmq
 
 from susurrus.actors import exits
+from susurrus.actors.lanes import threads_for, workers_for
 from susurrus.actors.terminal import Output, OutputClosedError
 from susurrus.actors.version import VERSION
 from susurrus.models.cpu import processor
@@ -100,9 +101,11 @@ def _check_processor(finding: Finding) -> None:
 
 def _check_cpus(finding: Finding) -> None:
     usable, quota, there = usable_cpus(), min(cpu_quotas(), default=None), os.cpu_count() or 1
-    finding.facts |= {"usable": usable, "of": there, "quota": quota, "threads_per_session": usable}
+    workers = workers_for(usable)
+    threads = threads_for(workers, usable)
+    finding.facts |= {"usable": usable, "of": there, "quota": quota, "workers": workers, "threads_per_session": threads}
     if quota is not None and quota < there:
-        finding.warnings.append(f"a cgroup gives {quota:g} of {there} CPUs: every session takes {usable}")
+        finding.warnings.append(f"a cgroup gives {quota:g} of {there} CPUs: every session takes {threads}")
     if usable == 1:
         finding.warnings.append("only one CPU may be used: encoder and decoder take turns, text comes later")
 

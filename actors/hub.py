@@ -7,35 +7,31 @@ wait for a child's end) puts an order into its queue and wakes it.
 from __future__ import annotations
 
 import logging
-import os
 import queue
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 import zmq
 
+from susurrus.actors.announcements import Announcements
 from susurrus.actors.audience import Audience
 from susurrus.actors.io import Context, Wakeup, receive_all, wait_for
-from susurrus.actors.journal_file import JournalError
 from susurrus.actors.journals import Journals, OpenJournal
 from susurrus.actors.ledger import JobReport, Ledger
-from susurrus.actors.line import STATIONS, Line, Station
+from susurrus.actors.line import Line, Station
 from susurrus.actors.recovery import CONSOLE, Crew, Recovery
-from susurrus.actors.version import VERSION
-from susurrus.actors.vitals import actor_statuses, usage
+from susurrus.actors.vitals import pipeline_status
 from susurrus.actors.watch import Limits
 from susurrus.models.errors import SusurrusError
 from susurrus.protocol import (
     Accepted,
-    ActorStatus,
     AudioEnd,
     BadFrames,
     Beat,
     Cancel,
-    Committed,
     Credit,
     Error,
     Event,
@@ -49,6 +45,7 @@ from susurrus.protocol import (
     ProtocolError,
     Publisher,
     Ready,
+    Redo,
     Rejected,
     Segment,
     SnapshotRequest,
@@ -58,7 +55,6 @@ from susurrus.protocol import (
     Stop,
     Stopped,
     Submit,
-    TerminalEvent,
     Transport,
     Welcome,
     Window,
@@ -98,6 +94,7 @@ class Hub:
         transport: Transport,
         on_ready: Callable[[], None],
         *,
+        lanes: int = 1,
         waits_for_console: bool = False,
         limits: Limits | None = None,
         open_journal: OpenJournal | None = None,
@@ -108,6 +105,8 @@ class Hub:
             context: of the pipeline, never the host's.
             transport: where sockets are bound.
             on_ready: called on the hub's thread once the whole line is ready.
+            lanes: how many there are, each with an encoder and a decoder; so many recordings of a group are read side
+                by side.
             waits_for_console: start no job before a console has said Hello: it must not miss the first events.
             limits: what is put up with before an actor is killed and started again.
             open_journal: finds or makes the journal that a job asks for.
@@ -129,8 +128,8 @@ class Hub:
         self._began = time.monotonic()
         self._model = ""
         self._journals = Journals(open_journal)
-        self._ledger = Ledger()
-        self._line = Line(self.port.send, self.limits)
+        self._ledger = Ledger(abreast=lanes)
+        self._line = Line(self.port.send, self.limits, lanes)
         self._recovery = Recovery(self._line, self._ledger, self.limits, end=self._end, fail=self._fail)
         self._orders: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._wakeup = Wakeup()
@@ -141,6 +140,9 @@ class Hub:
         self.console_pids: set[int] = set()
         """Processes of our own consoles that have said Hello: they subscribe, and the last event will reach them."""
         self._audience = Audience(self.port.send)
+        self._announcements = Announcements(
+            self.publisher, self._line, self._journals, self._audience, self._on_journal_lost
+        )
         self._leaving = False  # as soon as it has shown all there is
         self._beats = 0
         self._next_beat = self._last_turn = time.monotonic()
@@ -258,23 +260,13 @@ class Hub:
 
     def _status(self) -> Status:
         """How everything is at this moment."""
-        ledger, statistics, now = self._ledger, self._ledger.statistics, self._now()
-        crew = self._recovery.crew
-        pids = {} if crew is None else crew.pids()
-        actors = [ActorStatus("hub", os.getpid(), "ready", 0, 0, *usage(os.getpid()))]
-        actors += actor_statuses(self._line, pids, self._recovery.restarts, ledger.is_open)
-        if CONSOLE in pids:
-            pid, restarts = pids[CONSOLE], self._recovery.console.restarts
-            actors.append(ActorStatus(CONSOLE, pid, "ready", restarts, 0, *usage(pid)))
-        return Status(
-            package=VERSION,
+        return pipeline_status(
+            self._line,
+            self._ledger,
+            self._recovery,
             model=self._model,
-            uptime_s=now - self._began,
-            actors=tuple(actors),
-            jobs={**ledger.counts(), **statistics.jobs()},
-            latency=statistics.latency(),
-            audio_s=statistics.audio_s,
-            busy_s=statistics.busy_s(now),
+            began=self._began,
+            now=self._now(),
             bad_frames=self._bad_frames.count,
             subscribers=self.publisher.subscriptions,
         )
@@ -290,7 +282,7 @@ class Hub:
 
     def _farewell(self) -> None:
         """Every open job gets its terminal event, every actor its Stop, every subscriber the last event of all."""
-        self._publish(self._ledger.fail_all("stopped", self.outcome.text or "the pipeline was stopped"))
+        self._announcements.publish(self._ledger.fail_all("stopped", self.outcome.text or "the pipeline was stopped"))
         self.publisher.publish(Stopped(name="pipeline", code=self.outcome.code, text=self.outcome.text))
         self._line.tell_all(Stop())
 
@@ -353,7 +345,7 @@ class Hub:
         """A station is taken once; a second actor of that name is told so."""
         if message.name == CONSOLE:
             self._on_console(peer, message)
-        elif message.name in STATIONS:
+        elif message.name in self._line.stations:
             self._line[message.name].watch.heard(self._now())
             if self._line.arrive(message.name, peer, message.pid):
                 log.info("actor here", extra={"actor": message.name, "pid": message.pid})
@@ -392,6 +384,8 @@ class Hub:
                 station.working = message
             case Error():
                 self._recovery.on_error(station, message)
+            case Redo():
+                self._recovery.redo(message)
             case Started() | Window() | Partial() | Segment() | AudioEnd() | Failed():
                 self._on_report(message)
                 if isinstance(message, AudioEnd | Failed):
@@ -415,16 +409,19 @@ class Hub:
         if isinstance(report, Failed):
             self._end_job(report.job, events)
             return
-        self._publish(events)
+        self._announcements.publish(events)
         if isinstance(report, AudioEnd):
             self._dispatch()
 
     def _fail(self, job: bytes, code: str, text: str) -> None:
         self._end_job(job, self._ledger.fail(job, code, text))
 
+    def _on_journal_lost(self, job: bytes, text: str) -> None:
+        self._order(partial(self._fail, job, "journal", text))
+
     def _end_job(self, job: bytes, events: list[Event]) -> None:
         """Publish a job's early end and have the actors drop what is left of it."""
-        self._publish(events)
+        self._announcements.publish(events)
         if events:
             self._line.tell_all(Cancel(job=job))
             self._dispatch()
@@ -448,33 +445,10 @@ class Hub:
 
     def _dispatch(self) -> None:
         """Give the frontend what it may read: the queue stays in the ledger."""
-        frontend = self._line[STATIONS[0]]
+        frontend = self._line.frontend
         if not self._may_start or self._lacks_console or self._recovery.has_lost_work or not frontend.ready:
             return
         if self._audience.is_behind:
             return
         while (work := self._ledger.next_to_read()) is not None:
             self._line.tell(frontend, work)
-
-    def _publish(self, events: list[Event]) -> None:
-        for event in events:
-            published = event
-            if isinstance(event, Segment):
-                self._note_commit(event)
-                published = replace(event, memory="")
-            if isinstance(event, TerminalEvent):
-                self._journals.close(event.job)
-                self._audience.job_ended()
-            try:
-                self.publisher.publish(published)
-            except ProtocolError:  # never meant to happen, and no reason to take the other jobs down
-                log.exception("event cannot be published", extra={"type": event.TYPE})
-
-    def _note_commit(self, segment: Segment) -> None:
-        """A window is done for good: the frontend need not keep it, the journal has to."""
-        self._line.tell(self._line[STATIONS[0]], Committed(job=segment.job, windows=segment.window + 1))
-        try:
-            self._journals.append(segment)
-        except JournalError as error:
-            self._journals.close(segment.job)
-            self._order(partial(self._fail, segment.job, "journal", str(error)))

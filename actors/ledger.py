@@ -8,21 +8,21 @@ of the jobs in work is done again: as the next attempt, from the first open wind
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict, deque
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections import OrderedDict, deque
+from collections.abc import Container, Sequence
+from dataclasses import replace
+from math import inf
 
-from susurrus.actors.statistics import Statistics, job_timings
-from susurrus.models.summary import summarise
+from susurrus.actors.job import STDIN, Job, empty_segment
+from susurrus.actors.statistics import Statistics
 from susurrus.protocol import (
     Accepted,
     AudioEnd,
     Cancelled,
-    Done,
     Event,
     Failed,
-    JobState,
     Partial,
+    Redo,
     Reissue,
     Rejected,
     Segment,
@@ -33,84 +33,26 @@ from susurrus.protocol import (
     Window,
     Working,
 )
-from susurrus.protocol.codec import MAX_TEXT_BODY_BYTES, body_size
 
 MAX_QUEUED = 1024  # jobs; metadata only, the audio stays where it is
-MAX_READ = 8  # jobs whose audio is read side by side: each has a file open
+MAX_READ = 8  # jobs whose audio is read side by side, with one lane: each has a file open
 MAX_KNOWN = 16 * MAX_QUEUED  # ids of jobs: one that is sent again is not run again
 MAX_FINISHED = 32  # finished jobs that a late joiner still finds in the snapshot
 
-TOO_LONG = "the text is longer than one message: it is what the segments say, one after another"
-
 JobReport = Started | Window | Partial | Segment | AudioEnd | Failed
-
-
-@dataclass(slots=True)
-class Job:
-    """One job, from Submit to its terminal event."""
-
-    submit: Submit
-    submitted: float
-    """Monotonic seconds."""
-    seq: int = 0
-    attempt: int = 1
-    """The one whose results count, for every window that is not committed."""
-    started: Started | None = None
-    resumed: tuple[Segment, ...] = ()
-    """Committed by an earlier run, and not yet published in this one."""
-    announced: set[int] = field(default_factory=set)
-    """Windows of this attempt that are not committed."""
-    early: dict[int, Segment] = field(default_factory=dict)
-    """Finished windows that the frontend has not announced: what two actors say can come in any order."""
-    waiting: dict[int, Segment] = field(default_factory=dict)
-    """Finished windows whose predecessors are not finished yet."""
-    segments: list[Segment] = field(default_factory=list)
-    """Committed, in window order; the index is the window."""
-    memory: str = ""
-    """What a decoder has to know to go on behind them."""
-    partial: Partial | None = None
-    first_partial: float | None = None
-    opened: float | None = None
-    """When the frontend opened the audio, monotonic seconds."""
-    audio_s: float = 0.0
-    """Seconds of audio of the windows that were committed in this run."""
-    audio: AudioEnd | None = None
-    end: TerminalEvent | None = None
-    dispatched: bool = False
-    killed: Counter[int] = field(default_factory=Counter)
-    """Window -> workers that were lost over it."""
-
-    def next_seq(self) -> int:
-        """Number for the next event."""
-        self.seq += 1
-        return self.seq
-
-    @property
-    def state(self) -> str:
-        """As JobState names it."""
-        if self.end is not None:
-            return self.end.TYPE
-        return "running" if self.dispatched else "queued"
-
-    @property
-    def done_windows(self) -> int:
-        """How many are committed, those of an earlier run included."""
-        return len(self.segments) or len(self.resumed)
-
-    @property
-    def deadline(self) -> float | None:
-        """Monotonic seconds; None for none."""
-        return None if self.submit.deadline_s is None else self.submitted + self.submit.deadline_s
-
-    def reissue(self) -> Reissue:
-        """The order to do what is not committed, as the current attempt."""
-        return Reissue(self.submit.job, self.done_windows, self.attempt, self.submit, self.memory)
 
 
 class Ledger:
     """All jobs of one pipeline. Called by the hub's thread only."""
 
-    def __init__(self) -> None:
+    def __init__(self, abreast: int = 1) -> None:
+        """No job is known.
+
+        Args:
+            abreast: jobs of one group that are read side by side.
+        """
+        self._abreast = abreast
+        self._submitted = 0
         self._active: OrderedDict[bytes, Job] = OrderedDict()
         self._finished: deque[Job] = deque(maxlen=MAX_FINISHED)
         self._known: OrderedDict[bytes, None] = OrderedDict()
@@ -131,9 +73,8 @@ class Ledger:
             return Accepted(job=request.job)
         if len(self._active) >= MAX_QUEUED:
             return Rejected(job=request.job, code="busy", text=f"{MAX_QUEUED} jobs are waiting: try again later")
-        job = Job(request, now, resumed=tuple(committed))
-        job.memory = next((segment.memory for segment in reversed(committed) if segment.memory), "")
-        self._active[request.job] = job
+        self._submitted += 1
+        self._active[request.job] = Job.resuming(request, now, self._submitted, tuple(committed))
         self._known[request.job] = None
         if len(self._known) > MAX_KNOWN:
             self._known.popitem(last=False)
@@ -149,9 +90,19 @@ class Ledger:
         return [] if job is None else [self._finish(job, Cancelled(job=job_id, seq=job.next_seq()))]
 
     def snapshot(self) -> Snapshot:
-        """Every active job and the last finished ones."""
-        jobs = [*self._finished, *self._active.values()]
-        return Snapshot(jobs=tuple(map(_job_state, jobs)))
+        """Every active job and the last finished ones.
+
+        These come first, but none before an earlier job of its group: this is the order in which they are shown.
+        """
+        first: dict[str, float] = {}
+        for job in self._active.values():
+            first.setdefault(job.submit.group or job.submit.job.hex(), job.number)
+        ended: list[Job] = []
+        later = list(self._active.values())
+        for job in self._finished:
+            (later if job.number > first.get(job.submit.group, inf) else ended).append(job)
+        jobs = [*ended, *sorted(later, key=lambda job: job.number)]
+        return Snapshot(jobs=tuple(job.snapshot() for job in jobs))
 
     def latest(self) -> dict[str, int]:
         """Job id (hex) -> latest seq of every active job."""
@@ -172,18 +123,31 @@ class Ledger:
     def next_to_read(self) -> Submit | Reissue | None:
         """The next job for the frontend; from now on it counts as given.
 
-        The oldest one first, but of a group only one at a time. The frontend reads all it has been given in turns, so
-        that a short recording does not wait for a long one.
+        The oldest one first, but of a group only `abreast` at a time. The frontend reads all it has been given in
+        turns, so that a short recording does not wait for a long one.
         """
-        if len(self._read) >= MAX_READ:
+        if len(self._read) >= MAX_READ + self._abreast - 1:
             return None
-        busy = {self._active[job].submit.group for job in self._read} - {""}
+        reading: dict[str, list[str]] = {}
+        for job_id in self._read:
+            submit = self._active[job_id].submit
+            reading.setdefault(submit.group, []).append(submit.source)
+        waiting = set[str]()  # groups whose next job cannot be read yet, and so none behind it
         for job_id, job in self._active.items():
-            if not job.dispatched and job.submit.group not in busy:
-                job.dispatched = True
-                self._read.add(job_id)
-                return job.reissue() if job.resumed else job.submit
+            group = job.submit.group
+            if job.dispatched or group in waiting:
+                continue
+            if group and not self._has_room(reading.get(group, []), job.submit.source):
+                waiting.add(group)
+                continue
+            job.dispatched = True
+            self._read.add(job_id)
+            return job.reissue() if job.resumed else job.submit
         return None
+
+    def _has_room(self, reading: list[str], source: str) -> bool:
+        """Whether one more of a group may be read. Standard input is read alone: the frontend waits for what comes."""
+        return not reading or (len(reading) < self._abreast and STDIN not in (*reading, source))
 
     def begin_attempt(self) -> list[Reissue]:
         """Give up what is in work and not committed: an actor was lost with some of it.
@@ -192,10 +156,17 @@ class Ledger:
             What is to be done again, in the order of the jobs.
         """
         for job in self._running():
-            job.attempt += 1
-            for given_up in (job.announced, job.early, job.waiting):
-                given_up.clear()
+            job.begin_attempt()
         return self.in_work()
+
+    def redo(self, request: Redo) -> Reissue | None:
+        """Have a window done again with every encoder position, and what follows it; None if that is out of date."""
+        job = self._active.get(request.job)
+        if job is None or request.attempt != job.attempt or request.window < job.done_windows:
+            return None
+        job.full.add(request.window)
+        job.begin_attempt()
+        return job.reissue()
 
     def in_work(self) -> list[Reissue]:
         """For a new frontend: what its predecessor was reading, or was needed for."""
@@ -205,20 +176,26 @@ class Ledger:
         """Whether the job is without a terminal event."""
         return job_id in self._active
 
-    def oldest_open(self) -> Working | None:
-        """The first window in work that is not committed: likely what an actor worked on that has not said so."""
+    def oldest_open(self, besides: Container[tuple[bytes, int]] = ()) -> Working | None:
+        """The first window in work that is not finished: likely what an actor worked on that has not said so.
+
+        Args:
+            besides: job and index of windows that others work on.
+        """
         for job in self._running():
-            if job.done_windows in job.announced:
-                return Working(job.submit.job, job.done_windows, job.attempt)
+            for window in sorted(job.announced - job.waiting.keys()):
+                if (job.submit.job, window) not in besides:
+                    return Working(job.submit.job, window, job.attempt)
         return None
 
-    def blame(self, job_id: bytes, window: int, limit: int) -> bool:
-        """Note that an actor was lost over a window; tell whether that was one too many."""
+    def blame(self, job_id: bytes, window: int, name: str) -> list[str]:
+        """Note that an actor was lost over a window; return all that were, if the window is still open."""
         job = self._active.get(job_id)
         if job is None or window < job.done_windows:
-            return False
-        job.killed[window] += 1
-        return job.killed[window] >= limit
+            return []
+        lost = job.killed.setdefault(window, [])
+        lost.append(name)
+        return lost
 
     def expired(self, now: float) -> list[bytes]:
         """Jobs whose deadline is over."""
@@ -245,7 +222,8 @@ class Ledger:
     def apply(self, report: JobReport, now: float) -> list[Event]:
         """Take a report in; return the numbered events to publish, in order. Unknown and stale reports give none.
 
-        Segments that are committed now have their memory with them: it is for the journal, not for publishing.
+        Segments that are committed now have their memory with them: it is for the journal and the frontend, not for
+        publishing.
         """
         job = self._active.get(report.job)
         if job is None:
@@ -272,7 +250,9 @@ class Ledger:
             return []
         job.opened = now
         job.started = replace(report, seq=job.next_seq())
-        job.segments = [replace(segment, job=report.job, seq=job.next_seq(), memory="") for segment in job.resumed]
+        job.segments = [
+            replace(segment, job=report.job, seq=job.next_seq(), memory="", settled=False) for segment in job.resumed
+        ]
         job.resumed = ()
         return [job.started, *job.segments]
 
@@ -283,7 +263,7 @@ class Ledger:
         events: list[Event] = [replace(report, seq=job.next_seq())]
         early = job.early.pop(report.window, None)
         if not report.speech:
-            job.waiting[report.window] = _empty_segment(report)
+            job.waiting[report.window] = empty_segment(report)
             events += self._commit(job, now)
         elif early is not None:
             events += self._segment(job, early, now)
@@ -291,6 +271,9 @@ class Ledger:
 
     def _partial(self, job: Job, report: Partial, now: float) -> list[Event]:
         if not self._counts(job, report):
+            return []
+        if report.window > job.done_windows:  # of another lane, which is faster
+            job.ahead[report.window] = report
             return []
         if job.first_partial is None:
             job.first_partial = now
@@ -303,6 +286,7 @@ class Ledger:
             job.early[report.window] = report
         if not self._counts(job, report):
             return []
+        job.ahead.pop(report.window, None)
         job.waiting[report.window] = report
         return self._commit(job, now)
 
@@ -312,21 +296,23 @@ class Ledger:
         return is_open and report.attempt == job.attempt
 
     def _commit(self, job: Job, now: float) -> list[Event]:
-        """Commit finished windows in order; with the last one comes Done."""
+        """Commit finished windows in order, then show what is known of the next; with the last one comes Done."""
         events: list[Event] = []
         while (segment := job.waiting.pop(job.done_windows, None)) is not None:
-            job.memory = segment.memory or job.memory
-            segment = replace(segment, seq=job.next_seq(), memory=job.memory)
-            job.segments.append(replace(segment, memory=""))
+            job.memory, job.settled = segment.memory or job.memory, segment.settled or job.settled
+            segment = replace(segment, seq=job.next_seq(), memory=job.memory, settled=job.settled)
+            job.segments.append(replace(segment, memory="", settled=False))
             job.announced.discard(segment.window)
             job.audio_s += segment.end - segment.start
             self.statistics.committed(segment)
             events.append(segment)
             if job.partial is not None and job.partial.window <= segment.window:
                 job.partial = None
+        if (partial := job.ahead.pop(job.done_windows, None)) is not None:
+            events += self._partial(job, partial, now)
         if job.audio is not None and len(job.segments) == job.audio.windows:
             self.statistics.read(job.audio.frontend_s, job.audio.windows)
-            events.append(self._finish(job, _done(job, job.audio, now)))
+            events.append(self._finish(job, job.done(job.audio, now)))
         return events
 
     def _finish(self, job: Job, event: TerminalEvent) -> TerminalEvent:
@@ -337,66 +323,3 @@ class Ledger:
         self._read.discard(event.job)
         self._finished.append(job)
         return event
-
-
-def _empty_segment(window: Window) -> Segment:
-    """What a window of digital silence commits as: it never reaches the decoder."""
-    return Segment(
-        job=window.job,
-        window=window.window,
-        attempt=window.attempt,
-        start=window.start,
-        end=window.end,
-        text="",
-        tokens=(),
-        language="",
-        language_probability=0.0,
-        truncated=False,
-        encoder_s=0.0,
-        decoder_s=0.0,
-    )
-
-
-def _done(job: Job, audio: AudioEnd, now: float) -> Done:
-    """The end of a job. More text than one message holds (a day of speech) was told by the segments alone."""
-    timings = {
-        "frontend": audio.frontend_s,
-        "encoder": sum(segment.encoder_s for segment in job.segments),
-        "decoder": sum(segment.decoder_s for segment in job.segments),
-        "total": now - job.submitted,
-    }
-    if job.first_partial is not None:
-        timings["first_partial"] = job.first_partial - job.submitted
-    seconds = 0.0 if job.opened is None else now - job.opened
-    timings |= job_timings(job.segments, job.audio_s, seconds, job.attempt)
-    summary = summarise(job.segments)
-    done = Done(
-        job=audio.job,
-        seq=job.next_seq(),
-        text=summary.text,
-        language=summary.language,
-        language_probability=summary.language_probability,
-        language_probabilities=summary.language_probabilities,
-        duration=audio.duration,
-        speech_s=summary.speech_s,
-        coverage=summary.coverage,
-        timings=timings,
-        complete=audio.complete,
-        warnings=(*audio.warnings, *summary.warnings),
-    )
-    if body_size(done) <= MAX_TEXT_BODY_BYTES:
-        return done
-    return replace(done, text="", warnings=(*done.warnings, TOO_LONG))
-
-
-def _job_state(job: Job) -> JobState:
-    return JobState(
-        job=job.submit.job,
-        seq=job.seq,
-        name=job.submit.name,
-        state=job.state,
-        duration=None if job.started is None else job.started.duration,
-        segments=tuple(job.segments),
-        partial=job.partial,
-        end=job.end,
-    )

@@ -1,6 +1,7 @@
 """The line that a window goes along, as the hub sees it: who is there, where it receives, what it has granted.
 
-    frontend ==mel==> encoder ==hidden states==> decoder
+    frontend ==mel==> encoder   ==hidden states==> decoder      lane 1
+             ==mel==> encoder-2 ==hidden states==> decoder-2    lane 2, and so on
 
 Each station is told where the next one receives (Downstream); credit goes the other way. An actor that comes in the
 place of a lost one is another receiver and another sender: its neighbours are told, and credit begins afresh.
@@ -12,12 +13,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
 
+from susurrus.actors.lanes import FRONTEND, KINDS, station_name
 from susurrus.actors.watch import Limits, Watch
 from susurrus.protocol import Credit, Downstream, Message, Ping, Pong, Ready, SendPort, Upstream, Working
 
-STATIONS = ("frontend", "encoder", "decoder")  # left to right
+STATIONS = (FRONTEND, *KINDS)  # of a pipeline with one lane, left to right
 
 Send = Callable[[bytes, Message], bool]
 
@@ -56,20 +57,40 @@ class Station:
         self.watch.started(now)
 
 
+@dataclass(frozen=True, slots=True)
+class Link:
+    """Two neighbours."""
+
+    upstream: Station
+    station: Station
+    lane: int
+    """Which of the upstream's ways on this is; 1 for an encoder, which has no other."""
+
+
 class Line:
     """All stations. Belongs to the hub's thread."""
 
-    def __init__(self, send: Send, limits: Limits) -> None:
+    def __init__(self, send: Send, limits: Limits, lanes: int = 1) -> None:
         """Nobody is there yet.
 
         Args:
             send: queues a message for an instance; False when it does not read.
             limits: of every watch.
+            lanes: each with an encoder and a decoder.
         """
         now = time.monotonic()
-        self.stations = {name: Station(name, Watch(limits, now)) for name in STATIONS}
+        self.frontend = Station(FRONTEND, Watch(limits, now))
+        self.stations = {FRONTEND: self.frontend}
+        self._links: list[Link] = []
         self._send = send
         self._pings = 0
+        for lane in range(1, lanes + 1):
+            upstream = self.frontend
+            for kind in KINDS:
+                station = Station(station_name(kind, lane), Watch(limits, now))
+                self.stations[station.name] = station
+                self._links.append(Link(upstream, station, lane if upstream is self.frontend else 1))
+                upstream = station
 
     def __iter__(self) -> Iterator[Station]:
         return iter(self.stations.values())
@@ -85,7 +106,7 @@ class Line:
     @property
     def is_settled(self) -> bool:
         """Whether everybody is ready and has taken in where the next one receives: what is sent now arrives."""
-        wired = all(station.source == upstream.instance for upstream, station in pairwise(self))
+        wired = all(link.station.source == link.upstream.instance for link in self._links)
         return self.is_ready and wired and not any(station.awaited for station in self)
 
     def of(self, instance: bytes) -> Station | None:
@@ -145,7 +166,8 @@ class Line:
 
     def _connect(self) -> None:
         """Tell neighbours of each other, and pass on the credit that downstream has granted."""
-        for upstream, station in pairwise(self):
+        for link in self._links:
+            upstream, station = link.upstream, link.station
             if not upstream.instance or not station.instance or not station.ready:
                 continue
             if station.inbox is not None and station.source != upstream.instance:
@@ -153,12 +175,12 @@ class Line:
                     station.credit = 0
                     self.tell(station, Upstream())
                 station.source = upstream.instance
-                self.tell(upstream, Downstream(port=station.inbox))
+                self.tell(upstream, Downstream(port=station.inbox, lane=link.lane))
                 self._pings += 1
                 upstream.awaited = self._pings
                 self.tell(upstream, Ping(number=self._pings))
             if station.credit:
-                self.tell(upstream, Credit(windows=station.credit))
+                self.tell(upstream, Credit(windows=station.credit, lane=link.lane))
                 station.credit = 0
 
     def _flush(self, station: Station) -> None:

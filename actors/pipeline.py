@@ -14,7 +14,6 @@ import atexit
 import contextlib
 import errno
 import os
-import secrets
 import signal
 import sys
 import threading
@@ -25,22 +24,21 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
-import numpy as np
 import zmq
-from numpy.typing import NDArray
 
 from susurrus.actors import exits
 from susurrus.actors.client import Client, PipelineError
 from susurrus.actors.hub import Hub
-from susurrus.actors.line import STATIONS
+from susurrus.actors.lanes import FRONTEND, KINDS, checked_workers, station_name, threads_for
 from susurrus.actors.options import to_message
-from susurrus.actors.recovery import CONSOLE, STDIN
+from susurrus.actors.recovery import CONSOLE
+from susurrus.actors.samples import as_file
 from susurrus.actors.supervisor import KILL, Command, Supervisor, describe_exit
 from susurrus.actors.view import JobEvent
 from susurrus.actors.watch import Limits
 from susurrus.models.config import ModelConfig
 from susurrus.models.directories import checked_options, repair, resolve_precision
-from susurrus.models.errors import ModelError, OutputError
+from susurrus.models.errors import ModelError
 from susurrus.models.options import DecodingOptions, OptionFields
 from susurrus.models.providers import CPU
 from susurrus.models.provision import ensure_model
@@ -51,19 +49,19 @@ from susurrus.protocol import ActorSettings, Connection, RuntimeFolder, Status, 
 if TYPE_CHECKING:
     from susurrus.actors.bridge import Departure
     from susurrus.actors.journal import Journal
+    from susurrus.actors.samples import AudioSource
     from susurrus.protocol.listen import Listener
 
 STOP_S = 0.75  # a child that was told to stop gets SIGTERM after this, and SIGKILL after as long again
 
 TOO_MANY_FILES = "too many open files: raise the limit (ulimit -n), a pipeline takes some 50"
 
-AudioSource = str | Path | NDArray[np.float32]
-
 
 class PipelineSettings(TypedDict, total=False):
     """What a pipeline is started with, beside its model; see `Pipeline`."""
 
     precision: str | None
+    workers: int
     threads: int
     provider: str
     child_arguments: Sequence[str]
@@ -74,7 +72,7 @@ class PipelineSettings(TypedDict, total=False):
 
 
 class Pipeline:
-    """Frontend, encoder and decoder as processes, and the hub in a thread of this one.
+    """Frontend, encoders and decoders as processes, and the hub in a thread of this one.
 
     Thread-safe: any thread may call any method; each call to `transcribe` has its own line to the hub.
     """
@@ -84,6 +82,7 @@ class Pipeline:
         model: str | Path = "base",
         *,
         precision: str | None = None,
+        workers: int = 1,
         threads: int = 0,
         provider: str = CPU,
         console: Command | None = None,
@@ -100,7 +99,8 @@ class Pipeline:
         Args:
             model: a known name, provisioned if need be, or a model directory.
             precision: `int8` or `float32`; None takes `int8`, and of an Optimum export what there is.
-            threads: of the encoder's and of the decoder's sessions; 0 takes the CPUs this process may use.
+            workers: how many encoders there are, and decoders; 0 takes what suits the CPUs this process may use.
+            threads: of each encoder's and decoder's sessions; 0 shares these CPUs among the workers.
             provider: execution provider of the sessions, a name of `susurrus.models.providers`.
             console: a console to run as a child of this pipeline.
             audio_fd: descriptor that the source `-` stands for; the frontend inherits it.
@@ -110,13 +110,17 @@ class Pipeline:
             resident: it stays for others: `run.py --connect` finds it.
             listener: where clients on other machines come in (`susurrus.protocol.listen`); None lets none in.
             on_status: told about once a second how the pipeline is, on the hub's thread: it must not wait for anything.
+
+        Raises:
+            OptionError: there cannot be so many workers.
         """
+        self._workers = checked_workers(workers)
         self._is_resident = resident
         self._listener = listener
         self._on_status = on_status
         self._model = model
         self._wanted_precision = precision
-        self._threads = threads
+        self._threads = threads or threads_for(self._workers, usable_cpus())
         self._provider = provider
         self._console = console
         self._audio_fd = audio_fd
@@ -167,6 +171,7 @@ class Pipeline:
                 context,
                 transport,
                 self._settled.set,
+                lanes=self._workers,
                 waits_for_console=self._console is not None,
                 limits=self._limits,
                 open_journal=self._open_journal,
@@ -246,7 +251,7 @@ class Pipeline:
 
     def console_failure(self) -> int:
         """Exit code of the pipeline's own console, once the pipeline is closed; 0 if all went well."""
-        return self._supervisor.exit_code(CONSOLE) or exits.OK
+        return exits.OK if self._thread is None else self._supervisor.exit_code(CONSOLE) or exits.OK
 
     def pids(self) -> dict[str, int]:
         """Process ids of the actors that run, by name."""
@@ -321,28 +326,9 @@ class Pipeline:
             options = self.check(wanted)
             if departure is not None:
                 departure.wake_by(client.wake)
-            with self._as_file(audio) as (source, name):
+            with as_file(audio, self._folder.path, self._config.audio.sample_rate) as (source, name):
                 job = client.submit(source, name=name, options=options)
                 yield from client.follow(job, is_left=departure.is_set if departure else lambda: False)
-
-    @contextlib.contextmanager
-    def _as_file(self, audio: AudioSource) -> Iterator[tuple[str, str]]:
-        """Path and name of the audio; samples are spooled into the private runtime folder for as long as it takes.
-
-        Paths are made absolute: the frontend's working directory is the one this process had at the start.
-        """
-        if not isinstance(audio, np.ndarray):
-            yield STDIN if audio == STDIN else str(Path(audio).absolute()), str(audio)
-            return
-        from susurrus.models.frontend import check_samples  # noqa: PLC0415 - files do not need it in this process
-
-        check_samples(audio, self._config.audio.sample_rate)
-        path = self._folder.path / f"{secrets.token_hex(8)}.wav"
-        try:
-            _spool(path, audio, self._config.audio.sample_rate)
-            yield str(path), "samples"
-        finally:
-            path.unlink(missing_ok=True)
 
     def _describe(self) -> Connection:
         return Connection(
@@ -354,17 +340,17 @@ class Pipeline:
             started=time.time(),
             resident=self._is_resident,
             listens=self._hub.door.endpoint if self._hub.door is not None else "",
-            settings=ActorSettings(
-                str(self._directory), self._precision, self._threads or usable_cpus(), self._provider
-            ),
+            settings=ActorSettings(str(self._directory), self._precision, self._threads, self._provider),
         )
 
     def _commands(self) -> Iterator[Command]:
-        for name in STATIONS:
-            arguments, pass_fds = self._child_arguments, tuple[int, ...]()
-            if name == "frontend" and self._audio_fd is not None:
-                arguments, pass_fds = (*arguments, "--audio-fd", str(self._audio_fd)), (self._audio_fd,)
-            yield Command(name, arguments, pass_fds=pass_fds)
+        arguments, pass_fds = self._child_arguments, tuple[int, ...]()
+        if self._audio_fd is not None:
+            arguments, pass_fds = (*arguments, "--audio-fd", str(self._audio_fd)), (self._audio_fd,)
+        yield Command(FRONTEND, arguments, pass_fds=pass_fds)
+        for lane in range(1, self._workers + 1):
+            for kind in KINDS:
+                yield Command(station_name(kind, lane), self._child_arguments, module=kind)
         if self._console is not None:
             shown = ("--shown", str(self._folder.path / "shown"))
             yield replace(self._console, arguments=(*self._console.arguments, *shown))
@@ -433,23 +419,6 @@ class Pipeline:
         for signum in (signal.SIGTERM, KILL):
             names = self._supervisor.reap(names, time.monotonic() + STOP_S)
             self._supervisor.signal(names, signum)
-
-
-def _spool(path: Path, samples: NDArray[np.float32], rate: int) -> None:
-    """Write samples where the frontend can read them.
-
-    Raises:
-        OutputError: not all of them could be written.
-    """
-    import soundfile  # noqa: PLC0415 - files do not need it in this process
-
-    try:
-        soundfile.write(path, samples, rate, subtype="FLOAT")
-        is_whole = path.stat().st_size > samples.nbytes
-    except (OSError, soundfile.SoundFileError, AssertionError):  # it asserts that all was written
-        is_whole = False
-    if not is_whole:
-        raise OutputError(f"{path.parent}: the samples cannot be written there: make room on its disk, or name a file")
 
 
 def job_options(directory: Path, options: DecodingOptions) -> TranscribeOptions:

@@ -13,7 +13,7 @@ from typing import NoReturn
 
 import zmq
 
-from susurrus.actors import exits, lifeline
+from susurrus.actors import exits, lifeline, standby
 from susurrus.actors.behaviour import Behaviour
 from susurrus.actors.logs import add_log_options, configure_logs
 from susurrus.actors.trace import add_trace_option, shell_type
@@ -35,6 +35,7 @@ def actor_parser(name: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=f"python -m susurrus.actors.{name}")
     parser.add_argument("--connection", type=Path, required=True, metavar="FILE", help="of the pipeline to join")
     parser.add_argument("--lifeline", action="store_true", help="end when standard input does: the parent died")
+    parser.add_argument("--name", default=name, help="what it is called in its pipeline (default: %(default)s)")
     add_log_options(parser)
     add_trace_option(parser)
     return parser
@@ -49,16 +50,19 @@ def main(
 
     Ends by `os._exit`: the compute thread may be inside a session, and what it computes nobody waits for.
     """
+    import susurrus.actors.shell  # noqa: F401, PLC0415 - before standing by; the console has none
+
     ignore_interrupts()
-    arguments = (parser or actor_parser(name)).parse_args()
-    configure_logs(arguments, name)
+    arguments = (parser or actor_parser(name)).parse_args(standby.words())
+    configure_logs(arguments, arguments.name)
     if arguments.lifeline:
         lifeline.watch(sys.stdin.fileno())
     try:
         connection = Connection.read(arguments.connection)
         if not connection.is_local:
             leave(exits.PIPELINE, f"{arguments.connection}: names another machine; an actor lives beside its hub")
-        shell = shell_type(arguments.trace)(make(connection.settings, arguments), connection, zmq.Context())
+        behaviour = make(connection.settings, arguments)
+        shell = shell_type(arguments.trace)(behaviour, connection, zmq.Context(), name=arguments.name)
         signal.signal(signal.SIGTERM, lambda _signum, _frame: shell.stop())
         shell.run()
     except WireError as error:

@@ -12,13 +12,13 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+from susurrus.actors.job import STDIN
 from susurrus.actors.ledger import Ledger
-from susurrus.actors.line import STATIONS, Line, Station
+from susurrus.actors.line import Line, Station
 from susurrus.actors.watch import Limits, Watch
-from susurrus.protocol import Error, Fence, Working
+from susurrus.protocol import Error, Fence, Redo, Working
 
 CONSOLE = "console"
-STDIN = "-"
 PERMANENT = ("model", "option")  # codes of errors that another try would meet again
 
 log = logging.getLogger(__name__)
@@ -111,27 +111,37 @@ class Recovery:
             self._plan_restart(name, self.console, how)
             return
         station = self._line[name]
-        how = station.doubt or how
-        # One that dies at once has no time to say over what.
-        working = station.working or (self._ledger.oldest_open() if station.ready else None)
+        how, had_work = station.doubt or how, station.ready
+        working = station.working or self._suspect(station)
         station.leave(time.monotonic())
         is_poison = working is not None and self._blame(name, working)
-        if name == STATIONS[0]:
+        if station is self._line.frontend:
             text = "what the lost frontend had read of standard input is gone: give the audio as a file"
             for job in self._ledger.running_from(STDIN):
                 self._fail(job, "audio", text)
-        self._give_up_work()
-        if is_poison:  # the cause is gone: neither the losses before count, nor this one
-            station.watch.forgive()
-        self._plan_restart(name, station.watch, how)
-        if is_poison:
-            station.watch.forgive()
+        if had_work:  # else nobody was told of it, and nothing was sent to it
+            self._give_up_work()
+        self._plan_restart(name, station.watch, how, is_forgiven=is_poison)
+
+    def _suspect(self, lost: Station) -> Working | None:
+        """The window of an actor that died so fast that it could not say over what: the oldest that no other has."""
+        if not lost.ready:
+            return None
+        others = [other.working for other in self._line if other is not lost and other is not self._line.frontend]
+        return self._ledger.oldest_open(besides={(work.job, work.window) for work in others if work is not None})
 
     def _blame(self, name: str, working: Working) -> bool:
-        """The window that was in work may be what kills workers; then its job fails, and the others go on."""
-        if not self._ledger.blame(working.job, working.window, self._limits.killed_workers):
+        """The window that was in work may be what kills workers; then its job fails, and the others go on.
+
+        The cause is gone then: the losses over it do not count any more.
+        """
+        lost = self._ledger.blame(working.job, working.window, name)
+        if len(lost) < self._limits.killed_workers:
             return False
-        text = f"window {working.window} ended its {name} {self._limits.killed_workers} times: leave that part out"
+        for other in lost:
+            self._line[other].watch.forgive()
+        names = " and ".join(dict.fromkeys(lost))
+        text = f"window {working.window} ended its {names} {self._limits.killed_workers} times: leave that part out"
         self._fail(working.job, "killer", text)
         return True
 
@@ -141,7 +151,7 @@ class Recovery:
         for reissue in self._ledger.begin_attempt():
             self._line.tell_all(Fence(job=reissue.job, attempt=reissue.attempt))
 
-    def _plan_restart(self, name: str, watch: Watch, how: str) -> None:
+    def _plan_restart(self, name: str, watch: Watch, how: str, *, is_forgiven: bool = False) -> None:
         words = self.crew.last_words(name) if self.crew is not None else ""
         said = f"; it last said: {words}" if words else "; run again with -v to see its log"
         now = time.monotonic()
@@ -150,8 +160,19 @@ class Recovery:
             often = f" {self._limits.restarts + 1} times within {self._limits.period_s:g} s" if self.crew else ""
             self._end("actor_lost", f"the {name} {how}{often}{said}")
             return
+        if is_forgiven:
+            watch.forgive()
         log.warning("actor lost", extra={"actor": name, "how": how, "restart_in_s": pause})
         self.restarts[name] = now + pause
+
+    def redo(self, request: Redo) -> None:
+        """A decoder wants a window with every encoder position: nothing is lost, its job alone goes on there anew."""
+        order = self._ledger.redo(request)
+        if order is None:
+            return
+        self._line.tell_all(Fence(job=order.job, attempt=order.attempt))
+        if not self.has_lost_work:  # else it comes with the rest, when the line stands
+            self._line.tell(self._line.frontend, order)
 
     # --- and its end ---
 
@@ -160,7 +181,7 @@ class Recovery:
         now = time.monotonic()
         for name in [name for name, when in self.restarts.items() if now >= when]:
             del self.restarts[name]
-            if name in STATIONS:
+            if name in self._line.stations:
                 self._line[name].watch.started(now)
             try:
                 if self.crew is not None:
@@ -174,5 +195,5 @@ class Recovery:
             return False
         self.has_lost_work = False
         for order in self._ledger.in_work():
-            self._line.tell(self._line[STATIONS[0]], order)
+            self._line.tell(self._line.frontend, order)
         return True

@@ -18,6 +18,7 @@ import zmq
 
 from susurrus.actors.behaviour import Behaviour, Desk, Loaded, Work, code_of, describe
 from susurrus.actors.credit import CreditGate, Stopping
+from susurrus.actors.downstream import Way
 from susurrus.actors.io import Wakeup, receive_all, wait_for
 from susurrus.actors.progress import Fences, Progress
 from susurrus.actors.version import VERSION
@@ -55,7 +56,6 @@ if TYPE_CHECKING:
     from susurrus.protocol import Connection
 
 LAST_WORDS_S = 0.2  # for Stopped to leave; a hub that is gone costs no more
-WINDOWS_GRANTED = 2  # one being worked on, one waiting: the stage before never idles and never runs ahead
 HUB_CHECK_S = 2.0  # between two looks whether the hub's process lives: an actor that nobody's child is sees it so
 RETRY_S = 0.05  # until the next try, when the hub does not read and its line is full
 
@@ -72,8 +72,18 @@ class Shell:
     `run` is the I/O thread: the main thread of an actor's process, or a thread of a host that embeds the actor.
     """
 
-    def __init__(self, behaviour: Behaviour, connection: Connection, context: Context) -> None:
-        self.gate = CreditGate()
+    def __init__(self, behaviour: Behaviour, connection: Connection, context: Context, *, name: str = "") -> None:
+        """Nothing is bound or connected yet.
+
+        Args:
+            behaviour: what the actor does.
+            connection: of the pipeline.
+            context: for its sockets.
+            name: of the actor, such as `encoder-2`; empty for that of its kind.
+        """
+        self.name = name or behaviour.name
+        self.ways = {1: self._new_way()}
+        """Where results go, by lane. The I/O thread adds to it."""
         self.fences = Fences()
         self.progress = Progress()
         self.stopping = False
@@ -82,17 +92,15 @@ class Shell:
         self._behaviour = behaviour
         self._connection = connection
         self._context = context
-        self._identity = Identity.new(behaviour.name)
+        self._identity = Identity.new(self.name)
         self._work: queue.SimpleQueue[Work | Nudge | None] = queue.SimpleQueue()
-        self._outgoing: queue.SimpleQueue[tuple[Message, bool]] = queue.SimpleQueue()
+        self._outgoing: queue.SimpleQueue[tuple[Message, int | None]] = queue.SimpleQueue()
         self._for_hub: deque[Message] = deque()  # what could not be sent yet: the other side does not read
-        self._for_next: deque[Message] = deque()
         self._unused = 0  # windows granted to upstream that have not come
         self._wakeup = Wakeup()
         self._bad_frames = BadFrames()
         self._hub: HubLine
         self._inbox: ReceivePort | None = None
-        self._outlet: Outlet | None = None
         self._started = time.monotonic()
 
     # --- any thread ---
@@ -102,9 +110,9 @@ class Shell:
         self.stopping = True
         self._wakeup.set()
 
-    def post(self, message: Message, *, to_hub: bool) -> None:
-        """Hand a message to the I/O thread."""
-        self._outgoing.put((message, to_hub))
+    def post(self, message: Message, *, lane: int | None = None) -> None:
+        """Hand a message to the I/O thread: for the hub, or for the next actor of a lane."""
+        self._outgoing.put((message, lane))
         self._wakeup.set()
 
     # --- the I/O thread ---
@@ -119,7 +127,7 @@ class Shell:
             EndpointError: a socket cannot be bound or connected.
         """
         transport, poller = self._connection.transport, zmq.Poller()
-        compute = threading.Thread(target=self._compute, name=f"{self._behaviour.name}-compute", daemon=True)
+        compute = threading.Thread(target=self._compute, name=f"{self.name}-compute", daemon=True)
         self._hub = HubLine(self._context, transport, self._identity, self._connection.hub)
         try:
             if self._behaviour.has_inbox:
@@ -127,10 +135,10 @@ class Shell:
                 poller.register(self._inbox.socket, zmq.POLLIN)
             poller.register(self._hub.socket, zmq.POLLIN)
             poller.register(self._wakeup.reader, zmq.POLLIN)
-            self._hub.send(Hello(name=self._behaviour.name, package=VERSION, pid=os.getpid()))
+            self._hub.send(Hello(name=self.name, package=VERSION, pid=os.getpid()))
             compute.start()
             self._serve(poller)
-            self._hub.send(Stopped(name=self._behaviour.name, code="", text=""))
+            self._hub.send(Stopped(name=self.name, code="", text=""))
         finally:
             self._close()
             if join and compute.ident is not None:
@@ -141,7 +149,7 @@ class Shell:
         next_check = time.monotonic() + HUB_CHECK_S
         while not self.stopping:
             left = max(0.0, next_check - time.monotonic())
-            wait_for(poller, min(left, RETRY_S) if self._for_hub or self._for_next else left)
+            wait_for(poller, min(left, RETRY_S) if self._has_unsent else left)
             self._turn()
             if time.monotonic() >= next_check:
                 next_check = time.monotonic() + HUB_CHECK_S
@@ -158,12 +166,12 @@ class Shell:
                     self._arrived(received.message)
         self._wakeup.clear()
         while not self._outgoing.empty():
-            message, to_hub = self._outgoing.get()
+            message, lane = self._outgoing.get()
             if isinstance(message, Credit):
                 self._unused += message.windows
-            (self._for_hub if to_hub else self._for_next).append(message)
-        while self._for_next and self._send_on(self._for_next[0]):
-            self._for_next.popleft()
+            (self._for_hub if lane is None else self.ways[lane].unsent).append(message)
+        for way in self.ways.values():
+            way.flush()
         while self._for_hub and self._tell_hub(self._for_hub[0]):
             self._for_hub.popleft()
 
@@ -171,13 +179,20 @@ class Shell:
         self._unused -= 1
         self._work.put(window)
 
-    def _send_on(self, message: Message) -> bool:
-        """Downstream; False when its queue is full. What cannot travel fails its job, not the actor."""
-        try:
-            return self._outlet is None or self._outlet.send(message)
-        except ProtocolError as error:
-            self._for_hub.append(_failed(message, error))
-            return True
+    @property
+    def _has_unsent(self) -> bool:
+        return bool(self._for_hub) or any(way.unsent for way in self.ways.values())
+
+    def _way(self, lane: int) -> Way:
+        if lane not in self.ways:
+            self.ways[lane] = self._new_way()
+        return self.ways[lane]
+
+    def _new_way(self) -> Way:
+        return Way(self._new_gate(), lambda message, error: self._for_hub.append(_failed(message, error)))
+
+    def _new_gate(self) -> CreditGate:
+        return CreditGate()
 
     def _tell_hub(self, message: Message) -> bool:
         """To the hub; False when its line is full. A segment that got lost would be waited for for ever."""
@@ -195,13 +210,15 @@ class Shell:
                 self._work.put(Nudge())
             case Fence():
                 self.fences.set(message.job, message.attempt)
+                self._work.put(Nudge())
             case Downstream():
-                self._connect(message)
+                outlet = Outlet(self._context, self._connection.transport, self._identity, message.port)
+                self._way(message.lane).connect(outlet)
             case Upstream():
                 self._unused = max(0, self._unused)
                 self._for_hub.append(Credit(windows=self._unused))
             case Credit():
-                self.gate.grant(message.windows)
+                self._way(message.lane).gate.grant(message.windows)
                 self._work.put(Nudge())
             case Ping():
                 self._hub.send(Pong(message.number, self.progress.stalled_s, self._work.qsize()))
@@ -213,18 +230,12 @@ class Shell:
             case _:
                 pass
 
-    def _connect(self, message: Downstream) -> None:
-        self.gate.reset()
-        self._for_next.clear()  # the hub has that done again
-        if self._outlet is not None:
-            self._outlet.close()
-        self._outlet = Outlet(self._context, self._connection.transport, self._identity, message.port)
-
     def _close(self) -> None:
         self.stopping = True
-        self.gate.close()
+        for way in self.ways.values():
+            way.close()
         self._work.put(None)
-        for port in (self._hub, self._inbox, self._outlet):
+        for port in (self._hub, self._inbox):
             if port is not None:
                 port.close(linger=LAST_WORDS_S if port is self._hub else 0.0)
         self._wakeup.close()
@@ -236,9 +247,9 @@ class Shell:
         try:
             self.progress.note()
             loaded = self._behaviour.load()
-            self.post(self._ready(loaded), to_hub=True)
+            self.post(self._ready(loaded))
             if self._behaviour.has_inbox:
-                self.post(Credit(windows=WINDOWS_GRANTED), to_hub=True)
+                self.post(Credit(windows=self._behaviour.windows_granted))
             desk = Desk(self)
             while (work := self._next_work(desk)) is not None:
                 if not isinstance(work, Nudge):
@@ -246,7 +257,7 @@ class Shell:
         except Stopping:
             return
         except Exception as error:  # noqa: BLE001 - whatever it is, the hub must hear of it
-            self.post(Error(code=code_of(error), text=describe(error)), to_hub=True)
+            self.post(Error(code=code_of(error), text=describe(error)))
         finally:
             self._behaviour.close()
 
@@ -261,22 +272,23 @@ class Shell:
 
     def _do(self, work: Work, desk: Desk) -> None:
         """One piece of work. One bad job must not take the others with it."""
-        has_arrays = isinstance(work, Features | HiddenStates)
+        to_release, keeps = isinstance(work, Features | HiddenStates), self._behaviour.keeps_windows
         try:
             if isinstance(work, Committed) or not desk.is_given_up(work.job, getattr(work, "attempt", 1)):
-                if isinstance(work, Features | HiddenStates):
+                if isinstance(work, Features | HiddenStates) and not keeps:
                     desk.works_on(work.job, work.window, work.attempt)
                 self._behaviour.handle(work, desk)
+                to_release = to_release and not keeps
         except Stopping:
             raise
         except Exception as error:  # noqa: BLE001
             desk.fail(work.job, error)
-        if has_arrays:
-            self.post(Credit(windows=1), to_hub=True)
+        if to_release:
+            desk.release()
 
     def _ready(self, loaded: Loaded) -> Ready:
         return Ready(
-            name=self._behaviour.name,
+            name=self.name,
             inbox=None if self._inbox is None else self._inbox.send_port,
             model=loaded.model,
             sample_rate=loaded.sample_rate,

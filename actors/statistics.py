@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 
-import numpy as np
-
 from susurrus.protocol import Segment, TerminalEvent
 
 KEPT = 1024  # values of a kind that percentiles are of, the latest ones: some hours of windows
@@ -20,7 +18,13 @@ FRONTEND, ENCODER, DECODER, FIRST_PARTIAL = "frontend", "encoder", "decoder", "f
 
 def percentiles(values: Iterable[float], wanted: Sequence[float] = PERCENTILES) -> list[float]:
     """Percentiles of values, of which there is at least one; between two of them linearly interpolated."""
-    return [float(value) for value in np.percentile(np.fromiter(values, np.float64), wanted)]
+    ordered = sorted(values)
+    found = []
+    for percent in wanted:
+        below, part = divmod((len(ordered) - 1) * percent / 100, 1)
+        low, high = ordered[int(below)], ordered[min(int(below) + 1, len(ordered) - 1)]
+        found.append(low + (high - low) * part)
+    return found
 
 
 class Latency:

@@ -3,38 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import subprocess
 import sys
 import threading
 import time
-import weakref
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
 
-# An actor's arithmetic is ONNX Runtime's; BLAS threads beside it would fight it for the same cores.
-ONE_BLAS_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"), "1")
+from susurrus.actors import standby
+from susurrus.actors.children import Command, actor_command, close_pipe, interrupts_blocked, start_process
+from susurrus.actors.forked import ForkedProcess
+
+__all__ = ["KILL", "Command", "Supervisor", "describe_exit"]
 
 KILL = signal.SIGTERM if sys.platform == "win32" else signal.SIGKILL  # what cannot be ignored
-
-
-@dataclass(frozen=True, slots=True)
-class Command:
-    """How one actor is started."""
-
-    name: str
-    """Module under `susurrus.actors`."""
-    arguments: tuple[str, ...] = ()
-    """What follows `--connection FILE`."""
-    owns_terminal: bool = False
-    """Its standard output is ours (the console). The others have none: text goes to stdout from one place only."""
-    pass_fds: tuple[int, ...] = ()
-    """Descriptors it inherits besides the standard ones (POSIX)."""
-
 
 LAST_LINES = 3  # of a child's log, that are told when it is lost
 LONGEST_LINE = 400  # characters of one of them
@@ -45,7 +30,7 @@ class _Child:
     """A process and what its starting it again needs."""
 
     command: Command
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes] | ForkedProcess
     log: deque[str] = field(default_factory=lambda: deque(maxlen=LAST_LINES))
     """The last lines it wrote on standard error. Its own thread appends, the hub's reads."""
 
@@ -69,27 +54,20 @@ class Supervisor:
         self._children: dict[str, _Child] = {}
 
     def start(self, command: Command) -> None:
-        """Start an actor as `python -m susurrus.actors.<name> --connection FILE …`.
-
-        `-P` keeps the working directory off the module path: a folder of the user's must not become our import.
+        """Start an actor as `python -m susurrus.actors.<module> --connection FILE …`, or take the one on standby.
 
         Raises:
             OSError: the interpreter cannot be started.
         """
-        arguments = [self._python, "-P", "-m", f"susurrus.actors.{command.name}"]
-        arguments += ["--connection", str(self._connection_file), "--lifeline", *command.arguments]
-        with _interrupts_blocked():
-            process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
-                arguments,
-                stdin=subprocess.PIPE,  # the lifeline
-                stdout=None if command.owns_terminal else subprocess.DEVNULL,
-                stderr=None if command.owns_terminal else subprocess.PIPE,
-                env={**os.environ, **ONE_BLAS_THREAD},
-                pass_fds=command.pass_fds,
+        module = command.module or command.name
+        arguments = ["--connection", str(self._connection_file), "--lifeline", *command.arguments]
+        if module != command.name:
+            arguments += ["--name", command.name]
+        with interrupts_blocked():
+            process = standby.take(self._python, module, arguments, command) or start_process(
+                [self._python, *actor_command(module), *arguments], command
             )
             # Still blocked: a child that nobody knew of could not be ended.
-            if process.stdin is not None:
-                _lifelines.add(process.stdin)
             child = self._children[command.name] = _Child(command, process)
         threading.Thread(target=self._wait, args=(child,), name=f"wait-{command.name}", daemon=True).start()
 
@@ -102,7 +80,7 @@ class Supervisor:
         child = self._children[name]
         child.process.wait()
         if child.process.stdin is not None:
-            _close(child.process.stdin)
+            close_pipe(child.process.stdin)
         self.start(child.command)
 
     def kill(self, name: str) -> None:
@@ -151,7 +129,7 @@ class Supervisor:
         for child in self._children.values():
             child.process.wait()
             if child.process.stdin is not None:
-                _close(child.process.stdin)
+                close_pipe(child.process.stdin)
 
     def _wait(self, child: _Child) -> None:
         """Runs on the child's own thread: hands its log on as it comes, and sees its end at once, on every platform."""
@@ -174,45 +152,9 @@ def _hand_on(line: bytes) -> None:
         sys.stderr.flush()
 
 
-@contextlib.contextmanager
-def _interrupts_blocked() -> Generator[None, None, None]:
-    """Start children with SIGINT blocked.
-
-    The mask is inherited: a Ctrl-C during their imports stays pending instead of printing a traceback each; they
-    unblock it once they ignore it.
-    """
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _close(pipe: IO[bytes]) -> None:
-    with contextlib.suppress(OSError):
-        pipe.close()
-
-
 def describe_exit(code: int) -> str:
     """A child's return code in words."""
     if code < 0:
         known = -code in set(signal.Signals)  # real-time signals have no names but the first and the last
         return f"was killed by {signal.Signals(-code).name if known else f'signal {-code}'}"
     return f"ended with code {code}"
-
-
-_lifelines: weakref.WeakSet[IO[bytes]] = weakref.WeakSet()
-"""The ends that this process holds."""
-
-
-def _let_go() -> None:
-    """Close them in a forked copy of this process, which would keep the children alive after our death."""
-    for pipe in list(_lifelines):
-        _close(pipe)
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_let_go)

@@ -8,13 +8,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from susurrus.actors.lanes import FRONTEND, KINDS
 from susurrus.actors.terminal import neutralise
 from susurrus.actors.trace_journal import EVENTS, Event, make_private, write_private
 from susurrus.models.errors import OutputError
 from susurrus.models.tracing import Story, WindowTrace, summary, token_table, token_text
 
-PROCESSES = ("run", "frontend", "encoder", "decoder", "console")
-"""In the order in which a viewer shows them."""
+PROCESSES = ("run", FRONTEND, *KINDS)
+"""In the order in which a viewer shows them; those of further lanes come next, the console last."""
+LAST = 10_000
 LONGEST_NAME = 80
 """Characters of a recording's folder."""
 
@@ -80,7 +82,8 @@ def _chrome(events: list[Event]) -> bytes:
 
 
 def _rank(process: str) -> int:
-    return PROCESSES.index(process) if process in PROCESSES else len(PROCESSES)
+    kind, _, lane = process.partition("-")
+    return PROCESSES.index(kind) + len(KINDS) * (int(lane or 1) - 1) if kind in PROCESSES else LAST
 
 
 # --- recordings -------------------------------------------------------------------------------------------------

@@ -233,10 +233,11 @@ def _identity(window: ArrayMessage | Window) -> str:
 class TracedShell(Shell):
     """A shell that lets a trace see what comes and goes."""
 
-    def __init__(self, behaviour: Behaviour, connection: Connection, context: Context, *, folder: Path) -> None:
-        self.trace = behaviour.trace = ActorTrace(folder, behaviour.name)
-        super().__init__(_traced(behaviour, self.trace), connection, context)
-        self.gate = _TracedGate(self.trace)
+    def __init__(
+        self, behaviour: Behaviour, connection: Connection, context: Context, *, folder: Path, name: str = ""
+    ) -> None:
+        self.trace = behaviour.trace = ActorTrace(folder, name or behaviour.name)
+        super().__init__(_traced(behaviour, self.trace), connection, context, name=name)
 
     def run(self, *, join: bool = False) -> None:
         """See `Shell`."""
@@ -245,11 +246,14 @@ class TracedShell(Shell):
         finally:
             self.trace.close()
 
-    def post(self, message: Message, *, to_hub: bool) -> None:
+    def post(self, message: Message, *, lane: int | None = None) -> None:
         """See `Shell`."""
         sent = now_ns()
-        super().post(message, to_hub=to_hub)
+        super().post(message, lane=lane)
         self.trace.sent(message, sent)
+
+    def _new_gate(self) -> CreditGate:
+        return _TracedGate(self.trace)
 
     def _from_hub(self, message: Message) -> None:
         self.trace.hears(message)
@@ -280,6 +284,7 @@ def _traced(behaviour: Behaviour, trace: ActorTrace) -> Behaviour:
     class Traced(Behaviour):
         name = behaviour.name
         has_inbox = behaviour.has_inbox
+        windows_granted = behaviour.windows_granted
 
         def load(self) -> Loaded:
             with trace.works("load"):

@@ -6,8 +6,11 @@ import os
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from pathlib import Path
 
-from susurrus.actors.line import Station
-from susurrus.protocol import ActorStatus
+from susurrus.actors.ledger import Ledger
+from susurrus.actors.line import Line, Station
+from susurrus.actors.recovery import CONSOLE, Recovery
+from susurrus.actors.version import VERSION
+from susurrus.protocol import ActorStatus, Status
 
 
 def usage(pid: int) -> tuple[int, float]:
@@ -50,3 +53,46 @@ def actor_statuses(
         else:
             state = "ready"
         yield ActorStatus(station.name, pid, state, station.watch.restarts, station.backlog, *usage(pid))
+
+
+def pipeline_status(
+    line: Line,
+    ledger: Ledger,
+    recovery: Recovery,
+    *,
+    model: str,
+    began: float,
+    now: float,
+    bad_frames: int,
+    subscribers: int,
+) -> Status:
+    """How a pipeline is at this moment.
+
+    Args:
+        line: of the pipeline.
+        ledger: of the pipeline.
+        recovery: of the pipeline.
+        model: its name; empty while it loads.
+        began: when the pipeline did, monotonic seconds.
+        now: monotonic seconds.
+        bad_frames: refused since then.
+        subscribers: to events.
+    """
+    pids = {} if recovery.crew is None else recovery.crew.pids()
+    actors = [ActorStatus("hub", os.getpid(), "ready", 0, 0, *usage(os.getpid()))]
+    actors += actor_statuses(line, pids, recovery.restarts, ledger.is_open)
+    if CONSOLE in pids:
+        pid = pids[CONSOLE]
+        actors.append(ActorStatus(CONSOLE, pid, "ready", recovery.console.restarts, 0, *usage(pid)))
+    return Status(
+        package=VERSION,
+        model=model,
+        uptime_s=now - began,
+        actors=tuple(actors),
+        jobs={**ledger.counts(), **ledger.statistics.jobs()},
+        latency=ledger.statistics.latency(),
+        audio_s=ledger.statistics.audio_s,
+        busy_s=ledger.statistics.busy_s(now),
+        bad_frames=bad_frames,
+        subscribers=subscribers,
+    )

@@ -7,10 +7,11 @@ it answers but gets nowhere with what it works on (stuck). A pong proves only th
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+
+from susurrus.protocol.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Limits:
     """What the hub puts up with. Seconds, but for the counts."""
 

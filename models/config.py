@@ -13,12 +13,11 @@ of Hugging Face.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, Self
 
 from susurrus.models.errors import ModelError
 from susurrus.models.languages import SAME_CODE
-from susurrus.records import record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -41,7 +40,7 @@ _REPAIR = "provision the model again: python -m susurrus.models.provision"
 _COPY = "take another copy of the checkpoint"
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Dimensions:
     """Sizes of the network, under the names of openai-whisper's `ModelDimensions`."""
 
@@ -99,7 +98,7 @@ class Dimensions:
         return self.n_text_state // self.n_text_head
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class AudioParameters:
     """How samples become mel frames. The defaults are Whisper's published values (whisper/audio.py)."""
 
@@ -140,7 +139,7 @@ class AudioParameters:
         return self.sample_rate // self.hop_length
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class SpecialTokens:
     """Ids of the tokens that are not text, found by name in the model's vocabulary."""
 
@@ -205,7 +204,7 @@ class SpecialTokens:
         return special
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class ModelConfig:
     """Everything about a model that is not weights or words: the content of `model.json`."""
 

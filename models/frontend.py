@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,12 +14,11 @@ from susurrus.models.mel import LogMel
 from susurrus.models.results import Span
 from susurrus.models.vad import SpeechDetector
 from susurrus.models.windows import MIN_SECONDS, AudioWindow, WindowCutter
-from susurrus.records import record
 
 Float32Array = NDArray[np.float32]
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class MelWindow:
     """At most 30 s of audio as the encoder takes it."""
 

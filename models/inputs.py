@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from susurrus.models.errors import OptionError
-from susurrus.records import record
 
 STDIN = "-"
 """The recording that is piped in."""
@@ -28,7 +27,7 @@ EXTENSIONS = frozenset(f".{name}" for name in _NAMES.split())
 """Of the files that are taken from a folder. A file that is named by itself is opened whatever it is called."""
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Input:
     """One recording."""
 

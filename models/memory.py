@@ -1,13 +1,12 @@
 """How much memory this process may take."""
 
+from dataclasses import dataclass
 from pathlib import Path
-
-from susurrus.records import record
 
 _KILOBYTE, _GIGABYTE = 1024, 1e9
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Memory:
     """Gigabytes (10^9 bytes); None for what this system does not tell in a file, as all but Linux."""
 

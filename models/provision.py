@@ -11,7 +11,6 @@ from pathlib import Path
 
 from susurrus.models.errors import ModelError, OptionError, SusurrusError
 from susurrus.models.optimum.files import is_export
-from susurrus.models.provisioning.install import Installation
 from susurrus.models.provisioning.manifest import DEFAULT_PRECISION, PRECISIONS, Progress, no_progress
 from susurrus.models.provisioning.places import (
     VARIABLE,
@@ -77,6 +76,10 @@ def ensure_model(
     if not name or exported:
         _refuse_unready(path, state)
         return path
+    if state.kind is Kind.READY and source is None:
+        return path
+    from susurrus.models.provisioning.install import Installation  # noqa: PLC0415 - not needed where all is in place
+
     installation = Installation(name, path, source, wanted, progress)
     if state.kind is not Kind.READY or installation.source_may_differ():
         installation.run(state, hashes=verify)

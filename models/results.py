@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
-from susurrus.records import record
 
-
-@record
+@dataclass(frozen=True, slots=True)
 class Hypothesis:
     """The whole text of one window as far as it is decoded."""
 
@@ -22,7 +21,7 @@ class Hypothesis:
     """At which they are sampled. A hypothesis of a higher one starts anew: the cooler text was not good enough."""
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Span:
     """A stretch of time."""
 
@@ -32,7 +31,7 @@ class Span:
     """Seconds."""
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Word:
     """One word with the marks that stick to it."""
 
@@ -46,7 +45,7 @@ class Word:
     """Mean probability of its tokens."""
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Cue:
     """A timed piece of a window's text, what subtitles show at once: the field's "segment" with start and end."""
 
@@ -62,7 +61,7 @@ class Cue:
     """Empty unless word times were asked for."""
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class DecodedWindow:
     """The finished text of one window. Times are seconds from the start of the window."""
 
@@ -107,7 +106,7 @@ NOTHING = DecodedWindow(
 """What a window is in which nobody speaks: it is not decoded."""
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Partial:
     """A hypothesis of the window that is being decoded. Replaces the earlier ones of that window."""
 
@@ -119,7 +118,7 @@ class Partial:
     hypothesis: Hypothesis
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Segment:
     """A finished window. Times are seconds from the start of the recording."""
 
@@ -164,7 +163,7 @@ class Segment:
         return self.decoded.warnings
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Transcript:
     """The whole recording."""
 

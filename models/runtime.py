@@ -102,6 +102,9 @@ def _session_options(threads: int) -> ort.SessionOptions:
     # A number that is given keeps ONNX Runtime from pinning threads to CPUs that the process may not use.
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
+    # Windows have many lengths: a plan of memory for each of them holds blocks that no other fits into. Without, an
+    # encoder takes a fifth less memory and as much time.
+    options.enable_mem_pattern = False
     for key, value in _SETTINGS.items():
         options.add_session_config_entry(key, value)
     if products_saturate() and precision_mode_works():

@@ -3,9 +3,7 @@
 Objects of both classes belong to one thread at a time; a process may hold several of them.
 """
 
-import logging
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,21 +13,12 @@ from numpy.typing import NDArray
 
 from susurrus.models.config import Dimensions, ModelConfig
 from susurrus.models.context import AudioContext
-from susurrus.models.graphs.contract import (
-    Contract,
-    cross_attention_contract,
-    decoder_contract,
-    encoder_contract,
-    self_cache,
-    self_test_contract,
-)
-from susurrus.models.graphs.self_test import TOLERANCE, float_cross_attention, relative_error, self_test_inputs
+from susurrus.models.decoder_graphs import DecoderGraphs
+from susurrus.models.graphs.contract import encoder_contract
 from susurrus.models.providers import CPU
 from susurrus.models.runtime import graph_path, open_session
 
 FloatArray = NDArray[np.float32]
-
-_log = logging.getLogger(__name__)
 
 
 class Encoder:
@@ -100,37 +89,6 @@ class Encoder:
         return hidden_states
 
 
-@dataclass(frozen=True, slots=True)
-class DecoderGraphs:
-    """The sessions of a decoder and what they take; several decoders that take turns may share them."""
-
-    dimensions: Dimensions
-    quantized_cross: bool
-    """Whether the cross-attention caches are int8."""
-    cross: ort.InferenceSession
-    cross_contract: Contract
-    step: ort.InferenceSession
-    step_contract: Contract
-
-    @classmethod
-    def load(cls, directory: Path, precision: str, threads: int, provider: str) -> Self:
-        """Opens both sessions; see `Decoder`."""
-        dimensions = ModelConfig.from_directory(directory).dimensions
-        quantized = precision == "int8" and _int8_cross_attention_works(directory, dimensions)
-        suffix = "_float" if precision == "int8" and not quantized else ""
-
-        def opened(stem: str, contract: Contract) -> tuple[ort.InferenceSession, Contract]:
-            path = graph_path(directory, precision, f"{stem}{suffix}")
-            return open_session(path, contract, threads, provider), contract
-
-        return cls(
-            dimensions,
-            quantized,
-            *opened("cross_attention", cross_attention_contract(dimensions, quantized=quantized)),
-            *opened("decoder", decoder_contract(dimensions, quantized_cross=quantized)),
-        )
-
-
 class Decoder:
     """Hidden states and tokens to logits, with caches that stay in place.
 
@@ -151,29 +109,30 @@ class Decoder:
     """Number of tokens in every row of the cache: where the next one goes."""
     rows: int
     """Number of hypotheses side by side."""
-    cross_caches: Mapping[str, ort.OrtValue]
-    """Keys and values of the window for cross-attention, batch 1, by name; none before the first window."""
     log_counts: FloatArray
-    """How many positions each of the C keys stands for, as logarithms, float32 (1, C)."""
+    """Logarithm of how many positions each of the C keys stands for, float32 (1, C); C is 0 before the first window."""
     window: int
     """How many windows were begun."""
     expected: int | None
     """The token that comes next, once its user has announced it."""
-    own: int
-    """How many tokens of the row are in this decoder's own caches; the others are in those of a batch."""
-    shared: int
-    """How many are in the caches of a batch (`models/decoder_batch.py`)."""
 
     def __init__(self, directory: Path, *, precision: str = "int8", threads: int = 0, provider: str = CPU) -> None:
-        self._start(DecoderGraphs.load(directory, precision, threads, provider))
+        graphs = DecoderGraphs.load(directory, precision, threads, provider)
+        self._start(graphs, graphs.caches(1))
 
-    def sibling(self) -> "Decoder":
-        """Another decoder with the same sessions and a window of its own; the two take turns."""
-        other = Decoder.__new__(Decoder)
-        other._start(self.graphs)  # noqa: SLF001 - it is this class
-        return other
+    @classmethod
+    def in_row(cls, graphs: DecoderGraphs, row: Mapping[str, NDArray[Any]]) -> Self:
+        """One of several that take turns with the same sessions, each with a window of its own.
 
-    def _start(self, graphs: DecoderGraphs) -> None:
+        Args:
+            graphs: The sessions.
+            row: Its part of the memory of `DecoderGraphs.caches`, by name, of first dimension 1.
+        """
+        decoder = cls.__new__(cls)
+        decoder._start(graphs, row)  # noqa: SLF001 - it is this class
+        return decoder
+
+    def _start(self, graphs: DecoderGraphs, row: Mapping[str, NDArray[Any]]) -> None:
         self.graphs = graphs
         self.quantized_cross = graphs.quantized_cross
         self._dimensions = graphs.dimensions
@@ -181,16 +140,16 @@ class Decoder:
         self._binding = graphs.step.io_binding()
         self._most_tokens = 0  # that one run can take; 0 before the first window
         self._common = 0  # tokens from the start that all rows have in common
-        self.position = self.rows = 0
-        self._self_caches: dict[str, FloatArray] = {}
-        self.window = self.own = self.shared = 0
-        self._recall: Callable[[], None] | None = None
+        self._row = {name: cache for name, cache in row.items() if name.startswith("self_")}
+        self._wide: dict[str, FloatArray] = {}  # the same for several rows, once they are asked for
+        self._cross = {name: cache for name, cache in row.items() if name.startswith("cross_")}
+        self._float_cross: Mapping[str, ort.OrtValue] = {}
+        self._all_logits = np.zeros((1, 1, graphs.dimensions.n_vocab), np.float32)
+        self.position = self.rows = self.window = 0
+        self.log_counts = np.zeros((1, 0), np.float32)
         self._forget_ahead()
         self._bind_fixed()
-        self._allocate(1)
         self._bind_rows(1)
-        self.cross_caches = {}
-        self.log_counts = np.zeros((1, 0), np.float32)
 
     def begin(self, hidden_states: FloatArray, log_counts: FloatArray | None = None) -> None:
         """Starts a window: makes its cross-attention keys and values, and forgets all rows and tokens.
@@ -211,26 +170,45 @@ class Decoder:
             log_counts = np.zeros(len(hidden_states), np.float32)
         if log_counts.shape != hidden_states.shape[:1]:
             raise ValueError(f"counts have shape {log_counts.shape}, the hidden states {hidden_states.shape}")
-        batch = np.ascontiguousarray(hidden_states[np.newaxis], dtype=np.float32)
-        binding = self.graphs.cross.io_binding()
-        binding.bind_cpu_input("hidden_states", batch)
-        for name in self.graphs.cross_contract.outputs:
-            binding.bind_output(name)
-        self.graphs.cross.run_with_iobinding(binding)
-        self.cross_caches = dict(zip(self.graphs.cross_contract.outputs, binding.get_outputs(), strict=True))
-        for name, value in self.cross_caches.items():
-            self._bind_cache(name, value)
+        self._make_cross_caches(np.ascontiguousarray(hidden_states[np.newaxis], dtype=np.float32))
         self.log_counts = np.array(log_counts[np.newaxis], np.float32)
-        self._binding.bind_ortvalue_input("cross_log_counts", _value(self.log_counts))
+        self._binding.bind_ortvalue_input("cross_log_counts", as_value(self.log_counts))
         if self.quantized_cross:
             self._cross_last_position[:] = len(hidden_states) - 1
             self._cross_length[...] = len(hidden_states)
         # GroupQueryAttention refuses more queries than there are positions in the cache.
         self._most_tokens = len(hidden_states) if self.quantized_cross else dimensions.n_text_ctx
         self.window += 1
-        self.position = self.own = self.shared = 0
+        self.position = 0
         self._forget_ahead()
         self._bind_rows(1)
+
+    @property
+    def cross_caches(self) -> Mapping[str, ort.OrtValue]:
+        """Keys and values of the window for cross-attention, batch 1, by name, C of each; those in int8 as copies."""
+        length = self.log_counts.shape[1]
+        if not length or not self.quantized_cross:
+            return self._float_cross
+        return {
+            name: as_value(cache if "scale" in name else np.ascontiguousarray(cache[:, :, :length]))
+            for name, cache in self._cross.items()
+        }
+
+    def _make_cross_caches(self, hidden_states: FloatArray) -> None:
+        """Into this decoder's row; float32 ones are as long as the window, so that all of them can be read."""
+        binding = self.graphs.cross.io_binding()
+        binding.bind_cpu_input("hidden_states", hidden_states)
+        for name in self.graphs.cross_contract.outputs:
+            binding.bind_output(name)
+        self.graphs.cross.run_with_iobinding(binding)
+        made = dict(zip(self.graphs.cross_contract.outputs, binding.get_outputs(), strict=True))
+        if not self.quantized_cross:
+            self._float_cross = made
+            for name, value in made.items():
+                self._bind_cache(name, value)
+        for name, cache in self._cross.items():
+            array = made[name].numpy()
+            cache[tuple(slice(side) for side in array.shape)] = array
 
     def rewind(self, position: int = 0) -> None:
         """Forgets the tokens from `position` on, and all rows but the first; the window stays.
@@ -241,7 +219,6 @@ class Decoder:
         if not 0 <= position <= self.position:
             raise ValueError(f"cannot rewind to {position}: {self.position} tokens are in the cache")
         self.position = position
-        self.own, self.shared = min(self.own, position), min(self.shared, position)
         self._forget_ahead()
         self._bind_rows(1)
 
@@ -252,29 +229,13 @@ class Decoder:
         self._forget_ahead()
         self.expected = token
 
-    def own_row(self) -> Mapping[str, FloatArray]:
-        """The self-attention caches of the first row, float32 (H, n_text_ctx, D / H) each, by name: views."""
-        return {name: cache[0] for name, cache in self._self_caches.items()}
-
     def _forget_ahead(self) -> None:
         self.expected = None
         self._ahead: FloatArray | None = None
 
-    def run_ahead(self, logits: FloatArray, recall: Callable[[], None]) -> None:
-        """Takes what a batch has found after the announced token, which is in the batch's caches.
-
-        Args:
-            logits: float32 (n_vocab,).
-            recall: Called when the tokens that only the batch has are needed here.
-        """
-        self._ahead, self._recall = logits, recall
-        self.shared = self.position + 1
-
-    def own_all(self) -> None:
-        """Sees to it that the own caches hold every token: the batch is about to forget this decoder."""
-        if self.own < self.position and self._recall is not None:
-            self._recall()
-        self.own = self.position
+    def run_ahead(self, logits: FloatArray) -> None:
+        """Takes what a batch has found after the announced token, float32 (n_vocab,): its keys and values are there."""
+        self._ahead = logits
 
     def expand(self, rows: int) -> None:
         """Makes `rows` rows, all with the tokens of the only one there is.
@@ -288,12 +249,11 @@ class Decoder:
         self._require_window()
         if self.rows != 1 or not 1 <= rows <= self._most_tokens:
             raise ValueError(f"cannot make {rows} rows of {self.rows}: give 1 to {self._most_tokens}, once a prompt")
-        self.own_all()
         self._forget_ahead()
-        if rows > self._most_rows:
+        if rows > len(self._all_logits):
             self._allocate(rows)
-        for cache in self._self_caches.values():
-            cache[1:rows, :, : self.position] = cache[:1, :, : self.position]
+        for name, cache in self._wide.items():
+            cache[:rows, :, : self.position] = self._row[name][:, :, : self.position]
         self._common = self.position
         self._bind_rows(rows)
 
@@ -308,7 +268,7 @@ class Decoder:
         moved = [row for row, origin in enumerate(rows) if origin != row]
         if moved:
             origins = [rows[row] for row in moved]
-            for cache in self._self_caches.values():
+            for cache in self._wide.values():
                 # The right side is a copy, made before anything is written.
                 cache[moved, :, self._common : self.position] = cache[origins, :, self._common : self.position]
         self._bind_rows(len(rows))
@@ -335,7 +295,6 @@ class Decoder:
             self._forget_ahead()
             self.position += 1
             return ahead
-        self.own_all()
         self._forget_ahead()
         for start in range(0, len(tokens), self._most_tokens):
             self._append([tokens[start : start + self._most_tokens]])
@@ -382,8 +341,7 @@ class Decoder:
         self._last_position[:] = end - 1
         self._length[...] = end
         self.graphs.step.run_with_iobinding(self._binding)
-        self.shared = min(self.shared, self.position)
-        self.position = self.own = end
+        self.position = end
 
     # The arrays below are the memory that ONNX Runtime reads and writes: a session's step writes into them, no more.
 
@@ -394,26 +352,25 @@ class Decoder:
             self._cross_last_position = self._input("cross_last_position", (1,), np.int32)
             self._cross_length = self._input("cross_length", (), np.int32)
 
+        for name, cache in self._cross.items():
+            self._bind_cache(name, as_value(cache))
+
     def _allocate(self, rows: int) -> None:
-        """Allocates what grows with the rows, for up to so many; the first row's tokens are kept."""
-        dimensions = self._dimensions
-        shape = (rows, dimensions.n_text_head, dimensions.n_text_ctx, dimensions.head_size)
-        names = [name for layer in range(dimensions.n_text_layer) for name in self_cache(dimensions, layer)]
-        caches = {name: np.zeros(shape, np.float32) for name in names}
-        for name, cache in self._self_caches.items():
-            caches[name][0, :, : self.position] = cache[0, :, : self.position]
-        self._all_logits = np.zeros((rows, 1, dimensions.n_vocab), np.float32)
-        self._self_caches, self._most_rows = caches, rows
+        """Allocates what several rows need, for up to so many."""
+        self._wide = {name: np.zeros((rows, *cache.shape[1:]), np.float32) for name, cache in self._row.items()}
+        self._all_logits = np.zeros((rows, 1, self._dimensions.n_vocab), np.float32)
 
     def _bind_rows(self, rows: int) -> None:
-        """Binds the first `rows` rows of what `_allocate` made, unless they are bound."""
+        """Binds so many rows, unless they are bound. Tokens that only the first of several had go with it."""
         if rows == self.rows:
             return
+        for name, cache in self._row.items():
+            if rows == 1 < self.rows:
+                cache[:, :, self._common : self.position] = self._wide[name][:1, :, self._common : self.position]
+            self._bind_cache(name, as_value(cache if rows == 1 else self._wide[name][:rows]))
         self.rows = rows
-        for name, cache in self._self_caches.items():
-            self._bind_cache(name, _value(cache[:rows]))
         self._logits = self._all_logits[:rows]
-        self._binding.bind_ortvalue_output("logits", _value(self._logits))
+        self._binding.bind_ortvalue_output("logits", as_value(self._logits))
         self._last_position = self._input("last_position", (rows,), np.int32)
         self._bind_tokens(1)
 
@@ -424,7 +381,7 @@ class Decoder:
 
     def _input(self, name: str, shape: tuple[int, ...], dtype: type[np.generic]) -> NDArray[Any]:
         array = np.zeros(shape, dtype)
-        self._binding.bind_ortvalue_input(name, _value(array))
+        self._binding.bind_ortvalue_input(name, as_value(array))
         return array
 
     def _bind_cache(self, name: str, value: ort.OrtValue) -> None:
@@ -451,31 +408,6 @@ def check_tokens(tokens: Sequence[int], end: int, dimensions: Dimensions) -> Non
         raise ValueError(f"{end} tokens do not fit into the context of {dimensions.n_text_ctx}")
 
 
-def _int8_cross_attention_works(directory: Path, dimensions: Dimensions) -> bool:
-    """Compares one int8 cross-attention with float arithmetic.
-
-    ONNX Runtime does not document the way it is used, with keys and values in the cache only. Where a version does
-    something else with it, the float graphs take over, with a warning.
-    """
-    path = graph_path(directory, "int8", "self_test")
-    contract = self_test_contract(dimensions)
-    inputs = self_test_inputs(contract)
-    try:
-        attended = open_session(path, contract, threads=1).run(["attended"], inputs)[0]
-    except Exception as error:  # noqa: BLE001  # whatever it is, the float graphs do without this operator
-        _warn_of_fallback(str(error))
-        return False
-    difference = relative_error(attended, float_cross_attention(inputs, dimensions.n_text_head))
-    if not difference < TOLERANCE:  # NaN is wrong too
-        _warn_of_fallback(f"relative error {difference:.3g}")
-        return False
-    return True
-
-
-def _warn_of_fallback(reason: str) -> None:
-    _log.warning("int8 cross-attention fails, float is used", extra={"reason": reason, "onnxruntime": ort.__version__})
-
-
-def _value(array: NDArray[Any]) -> ort.OrtValue:
+def as_value(array: NDArray[Any]) -> ort.OrtValue:
     """An OrtValue on the array's own memory, which it keeps alive."""
     return ort.OrtValue.ortvalue_from_numpy(array)

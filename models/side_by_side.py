@@ -35,7 +35,8 @@ Outcome = Hypothesis | Finished | Exception
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    decoder: WindowDecoder
+    row: int
+    """Of its decoder."""
     steps: Generator[Hypothesis | None, None, DecodedWindow | None]
 
 
@@ -50,13 +51,13 @@ class SideBySide(Generic[K]):
 
     def __init__(self, decoder: WindowDecoder, windows: int) -> None:
         self._batch: DecoderBatch | None = None
-        self._free = [decoder]
+        self._decoders = [decoder]
         session = decoder.session
         if windows > 1 and isinstance(session, Decoder) and session.quantized_cross:
-            self._batch = DecoderBatch(session, windows)
-            self._free += [decoder.sibling(session.sibling()) for _ in range(windows - 1)]
+            self._batch = DecoderBatch(session.graphs, windows)
+            self._decoders = [decoder.sibling(each) for each in self._batch.decoders]
         self._places: dict[K, _Place] = {}
-        self.room = len(self._free)
+        self.room = len(self._decoders)
         """For so many windows."""
 
     @property
@@ -66,18 +67,17 @@ class SideBySide(Generic[K]):
 
     def begin(self, key: K, window: EncodedWindow, recording: Recording) -> None:
         """Takes a window. There has to be room; windows of one recording that is not settled come one after another."""
-        decoder = self._free.pop()
-        self._places[key] = _Place(decoder, decoder.decode(window, recording))
+        row = min(set(range(self.room)) - {place.row for place in self._places.values()})  # a batch ends at the last
+        self._places[key] = _Place(row, self._decoders[row].decode(window, recording))
 
     def drop(self, key: K) -> None:
         """Ends the work on a window."""
-        place = self._places.pop(key)
-        place.steps.close()
-        self._free.append(place.decoder)
+        self._places.pop(key).steps.close()
 
     def turn(self) -> list[tuple[K, Outcome]]:
         """One step of every window; what came of those of which there is something to say."""
-        self._run_ahead()
+        if self._batch is not None:
+            self._batch.run()
         outcomes: list[tuple[K, Outcome]] = []
         for key, place in list(self._places.items()):
             outcome: Outcome | None
@@ -92,10 +92,3 @@ class SideBySide(Generic[K]):
             if outcome is not None:
                 outcomes.append((key, outcome))
         return outcomes
-
-    def _run_ahead(self) -> None:
-        """Runs the steps that are foreseen, if there are several: for one alone a batch is no gain."""
-        sessions = [place.decoder.session for place in self._places.values()]
-        foreseen = [each for each in sessions if isinstance(each, Decoder) and each.expected is not None]
-        if self._batch is not None and len(foreseen) > 1:
-            self._batch.run(foreseen)

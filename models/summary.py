@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from susurrus.models.cues import Timed, seconds, uncovered
 from susurrus.models.results import join_text
-from susurrus.records import record
 
 
 class Piece(Protocol):
@@ -43,7 +43,7 @@ class Piece(Protocol):
         """One sentence each."""
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Summary:
     """What the windows of a recording say together."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -11,7 +12,6 @@ from numpy.typing import NDArray
 from susurrus.models.config import AudioParameters
 from susurrus.models.results import Span
 from susurrus.models.vad import MIN_SPEECH, SILENT_SWING, Detector, SpeechSpans
-from susurrus.records import record
 
 MIN_SECONDS = 0.1
 """Audio shorter than this in all is not decoded: it is less than one spoken syllable, and Whisper, which then
@@ -34,7 +34,7 @@ _PAUSE_SECONDS = 0.2  # length whose energy is compared: longer than the closure
 Samples = NDArray[np.float32]
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class AudioWindow:
     """One window of a recording."""
 

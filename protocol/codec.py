@@ -16,14 +16,13 @@ from __future__ import annotations
 import math
 import os
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgpack  # type: ignore[import-untyped]  # ships no types
-import numpy as np
 
 from susurrus.protocol.errors import ProtocolError
 from susurrus.protocol.messages import Done, Message, Partial, Segment, SendPort, Snapshot
+from susurrus.protocol.records import record
 from susurrus.protocol.schema import (
     ID_BYTES,
     Plan,
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MAJOR = 1
-MINOR = 2
+MINOR = 3
 VERSION = f"{MAJOR}.{MINOR}"
 """Version of the protocol; the package has its own."""
 TAG_NAME = b"SUSU"
@@ -96,7 +95,7 @@ class _Containers:
         return result
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Header:
     """What every message carries about itself."""
 
@@ -118,7 +117,7 @@ class Header:
     """Where an answer is expected, if at all; an empty endpoint means back through the socket it came by."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Received:
     """One decoded message."""
 
@@ -129,7 +128,16 @@ class Received:
     empty for a peer on this machine."""
 
 
-_PLANS = {name: plan_of(message) for name, message in message_types().items()}
+class _Plans(dict[str, Plan]):
+    """The plan of each type by its name on the wire, made at its first use: a process needs a third of them."""
+
+    def __missing__(self, name: str) -> Plan:
+        plan = self[name] = plan_of(_TYPES[name])
+        return plan
+
+
+_TYPES = message_types()
+_PLANS = _Plans()
 _HEADER_FIELDS = fields_of(Header)
 
 
@@ -169,7 +177,7 @@ def encode(
             another dtype (`bad_array`), or a frame exceeds its limit (`too_large`).
     """
     name = getattr(message, "TYPE", "")
-    plan = _PLANS.get(name)
+    plan = _PLANS[name] if name in _TYPES else None
     if plan is None or plan.message is not type(message):
         raise ProtocolError("unknown_type", f"{type(message).__name__} is not a message")
     buffers, arrays = _pack_arrays(plan, message)
@@ -203,6 +211,10 @@ def body_size(message: Message) -> int:
 
 def _pack_arrays(plan: Plan, message: Message) -> tuple[list[memoryview], list[dict[str, Any]]]:
     """Raw buffers of the array fields and the header's description of them."""
+    if not plan.arrays:
+        return [], []
+    import numpy as np  # noqa: PLC0415 - hub, console and clients do without: it is a third of their start
+
     buffers, described = [], []
     for name, dtype in plan.arrays:
         array = getattr(message, name)
@@ -299,10 +311,10 @@ def _decode_header(frame: Frame) -> tuple[dict[str, Any], Header]:
 
 
 def _decode_message(header: Header, fields: dict[str, Any], frames: Sequence[Frame]) -> Message:
-    plan = _PLANS.get(header.type)
-    if plan is None:
+    if header.type not in _TYPES:
         raise ProtocolError("unknown_type", f"{header.type[:32]!r} is not in protocol {VERSION}")
     _check_sizes(frames, _body_limit(header.type))
+    plan = _PLANS[header.type]
     try:
         values = unpack_fields(plan.header, fields)
     except RefusedError as error:
@@ -336,6 +348,8 @@ def _unpack_array(name: str, dtype: str, description: Any, buffer: Frame) -> NDA
         raise ProtocolError("bad_array", f"{name}: dtype {dtype} and a shape expected")
     if not 1 <= len(shape) <= MAX_ARRAY_DIMENSIONS or any(type(n) is not int or n < 1 for n in shape):
         raise ProtocolError("bad_array", f"{name}: 1 to {MAX_ARRAY_DIMENSIONS} dimensions >= 1 expected")
+    import numpy as np  # noqa: PLC0415 - see _pack_arrays
+
     view = memoryview(buffer).toreadonly()
     if math.prod(shape) * np.dtype(dtype).itemsize != view.nbytes:
         raise ProtocolError("bad_array", f"{name}: shape and {view.nbytes} bytes do not agree")

@@ -11,13 +11,14 @@ from __future__ import annotations
 import json
 import math
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from susurrus.protocol.codec import MAJOR, VERSION
 from susurrus.protocol.errors import ConnectionFileError, EndpointError
 from susurrus.protocol.private import read_private, write_private
+from susurrus.protocol.records import record
 from susurrus.protocol.runtime import candidates, is_live, runtime_folders
 from susurrus.protocol.schema import ID_BYTES
 from susurrus.protocol.transport import Security, Transport, parse_tcp
@@ -34,7 +35,7 @@ KEY_CHARACTERS = 40
 """Of a key in Z85."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ActorSettings:
     """What an actor must know to load its model, so that a connection file is all it needs."""
 
@@ -48,7 +49,7 @@ class ActorSettings:
     """Execution provider of the sessions."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Connection:
     """What the connection file says."""
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -25,6 +24,7 @@ from susurrus.protocol.codec import MAX_BODY_BYTES
 from susurrus.protocol.errors import EndpointError, KeyFileError
 from susurrus.protocol.keys import keys_folder, read_authorized, read_server_key
 from susurrus.protocol.monitor import Handshakes, Refusals
+from susurrus.protocol.records import record
 from susurrus.protocol.transport import Security, parse_tcp, watch_over_network
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ _PAIRS_TRIED = 20
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Listener:
     """Where a pipeline is to be reached from other machines, and by whom."""
 

@@ -9,7 +9,7 @@ Who says what to whom:
     client   -> hub       Submit Cancel SnapshotRequest StatusRequest
     hub      -> client    Accepted Rejected Snapshot Status
     hub      -> actor     Submit Reissue Committed Fence Cancel Downstream Upstream Credit Ping Stop
-    actor    -> hub       Hello Ready Pong Credit Working Window AudioEnd Partial Segment Failed Error Stopped
+    actor    -> hub       Hello Ready Pong Credit Working Redo Window AudioEnd Partial Segment Failed Error Stopped
     frontend -> encoder   Features
     encoder  -> decoder   HiddenStates
     hub      => everybody Welcome Started Window Partial Segment Done Failed Cancelled Beat Stopped   (published)
@@ -17,13 +17,22 @@ Who says what to whom:
 
 from __future__ import annotations
 
-from dataclasses import MISSING, dataclass, field
-from typing import Any, ClassVar
+from dataclasses import MISSING, field
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
-from numpy.typing import NDArray
+from susurrus.protocol.records import record
 
-Float32Array = NDArray[np.float32]
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Float32Array = NDArray[np.float32]
+else:
+
+    class Float32Array:
+        """Stands for the type at run time: hub, console and clients handle no arrays, and do without NumPy."""
+
+        dtype = "<f4"
 
 
 def _since(minor: int, default: Any = MISSING, **factory: Any) -> Any:
@@ -31,7 +40,7 @@ def _since(minor: int, default: Any = MISSING, **factory: Any) -> Any:
     return field(default=default, metadata={"since": minor}, **factory)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SendPort:
     """Where messages for one receiver go: a small value that travels in messages, as Dart's SendPort does."""
 
@@ -41,7 +50,7 @@ class SendPort:
     """16 random bytes, new at every start of the receiver: a restarted actor is another receiver."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TranscribeOptions:
     """What the user asked of one job."""
 
@@ -77,9 +86,11 @@ class TranscribeOptions:
     """No sequence of so many tokens comes twice in a window; 0 allows it."""
     vad: bool = _since(1, True)
     """Send only windows in which a voice activity detector hears speech to the encoder."""
+    full_context: bool = _since(3, False)
+    """Compute every encoder position of every window, not a sample of the silence behind its audio."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Span:
     """A stretch of the recording."""
 
@@ -87,7 +98,7 @@ class Span:
     end: float
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Word:
     """One word with the marks that stick to it."""
 
@@ -99,7 +110,7 @@ class Word:
     """Mean probability of its tokens."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Cue:
     """A timed piece of a window's text, what subtitles show at once."""
 
@@ -123,20 +134,20 @@ class Message:
 # --- life of an actor ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Hello(Message):
     """An actor's or client's first word to the hub, before any model is loaded."""
 
     TYPE: ClassVar[str] = "hello"
     name: str
-    """`frontend`, `encoder`, `decoder`, `console` or a client's own name."""
+    """`frontend`, `encoder`, `decoder`, of a further lane such as `encoder-2`, `console` or a client's own name."""
     package: str
     """Version of the susurrus package that speaks."""
     pid: int
     """Process id, for the log."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Ready(Message):
     """The actor has loaded what it needs and takes work. Followed by Credit for its upstream."""
 
@@ -156,30 +167,34 @@ class Ready(Message):
     """Seconds from process start to this message."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Downstream(Message):
-    """The hub tells an actor where its results go. Replaces an earlier one and resets its credit to zero."""
+    """The hub tells an actor where its results go. Replaces that lane's earlier one and resets its credit to 0."""
 
     TYPE: ClassVar[str] = "downstream"
     port: SendPort
+    lane: int = _since(3, 1)
+    """Which of the actor's ways on: the frontend has one for each lane, an encoder one alone."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Upstream(Message):
     """The hub tells an actor that what sends it arrays is a new instance: grant that Credit afresh."""
 
     TYPE: ClassVar[str] = "upstream"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Credit(Message):
     """The receiver of windows grants its upstream `windows` more of them; the hub relays it."""
 
     TYPE: ClassVar[str] = "credit"
     windows: int
+    lane: int = _since(3, 1)
+    """As in Downstream; on the way to the hub it means nothing."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Ping(Message):
     """Are you there? Answered by Pong with the same number, by the I/O thread."""
 
@@ -187,7 +202,7 @@ class Ping(Message):
     number: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Pong(Message):
     """Answer to Ping. Proves that the I/O thread lives, not that the work goes on."""
 
@@ -199,14 +214,14 @@ class Pong(Message):
     """Pieces of work that wait in the inbox."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Stop(Message):
     """End in order: drop unfinished work, close, answer Stopped."""
 
     TYPE: ClassVar[str] = "stop"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Stopped(Message):
     """The actor ends now. Published with the name `pipeline` it is the last event of all."""
 
@@ -218,7 +233,7 @@ class Stopped(Message):
     """Empty for an orderly end, else one sentence for people."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Error(Message):
     """Something the sender cannot go on with, or the answer to a message it does not know."""
 
@@ -230,7 +245,7 @@ class Error(Message):
 # --- jobs ------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Submit(Message):
     """Please transcribe. Followed by Accepted or Rejected, then by events, then by exactly one terminal event."""
 
@@ -243,14 +258,15 @@ class Submit(Message):
     """What people call it; shown, never opened."""
     options: TranscribeOptions = field(default_factory=TranscribeOptions)
     group: str = _since(2, "")
-    """Jobs of one group are read one after another, in order; groups, and jobs without one, side by side."""
+    """Jobs of one group are read in order, as many at a time as there are lanes; groups, and jobs without one, side by
+    side."""
     deadline_s: float | None = _since(2, None)
     """Seconds from Accepted after which the job fails with `deadline`; None never."""
     journal: str = _since(2, "")
     """File that committed segments are kept in, and that an interrupted job goes on from; empty for none."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Reissue(Message):
     """The hub has the rest of a job done again: an actor was lost, or an earlier run of it was interrupted."""
 
@@ -264,18 +280,26 @@ class Reissue(Message):
     """What was asked for: a frontend that does not know the job reads its audio from the beginning."""
     memory: str
     """As in Segment, of the window before; empty for the first."""
+    settled: bool = _since(3, False)
+    """As in Segment, of any window before."""
+    full: tuple[int, ...] = _since(3, ())
+    """Windows that are wanted with every encoder position: a decoder has asked for it."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Committed(Message):
     """The hub tells the frontend that it will not ask for the first `windows` windows of a job again."""
 
     TYPE: ClassVar[str] = "committed"
     job: bytes
     windows: int
+    memory: str = _since(3, "")
+    """As in Segment, of the last of them, once it is settled; empty before."""
+    settled: bool = _since(3, False)
+    """As in Segment: from now on the job's windows may go to any lane."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Fence(Message):
     """The hub tells an actor that work on earlier attempts of the job is wasted."""
 
@@ -285,7 +309,7 @@ class Fence(Message):
     """The one that counts."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Working(Message):
     """The actor begins to work on a window: what is to blame if it is never heard of again."""
 
@@ -295,7 +319,7 @@ class Working(Message):
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Accepted(Message):
     """The hub has the job in its ledger."""
 
@@ -303,7 +327,7 @@ class Accepted(Message):
     job: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Rejected(Message):
     """The hub does not take the job: `busy`, `version`, `stopping`."""
 
@@ -313,7 +337,7 @@ class Rejected(Message):
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Cancel(Message):
     """Stop working on the job. Idempotent. Followed by Cancelled, or by Done if that came first."""
 
@@ -321,7 +345,7 @@ class Cancel(Message):
     job: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Started(Message):
     """Event: the frontend opened the audio."""
 
@@ -333,7 +357,7 @@ class Started(Message):
     """Seconds of audio; None for a stream."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Window(Message):
     """The frontend cut a window: at most 30 s of the job's audio that the decoder sees at once."""
 
@@ -351,7 +375,7 @@ class Window(Message):
     """Set by the hub when it publishes the event."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AudioEnd(Message):
     """The frontend has read the job's audio to its end (or to where it is damaged)."""
 
@@ -372,7 +396,7 @@ class AudioEnd(Message):
 # --- windows ---------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Features(Message):
     """Log-mel of one window, frontend -> encoder."""
 
@@ -391,9 +415,13 @@ class Features(Message):
     """Where in the window somebody speaks."""
     memory: str = _since(2, "")
     """As in Segment, for a decoder that has not seen the windows before this one."""
+    full_context: bool = _since(3, False)
+    """This window is wanted with every encoder position: by its options, or because a sample was too little."""
+    more: bool = _since(3, False)
+    """The next window of the job is ready and follows: a decoder may wait for it, to decode both side by side."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class HiddenStates(Message):
     """Encoder output of one window, encoder -> decoder."""
 
@@ -407,14 +435,31 @@ class HiddenStates(Message):
     encoder_s: float
     """Seconds the encoder session ran."""
     states: Float32Array
-    """(n_audio_ctx, n_audio_state) float32."""
+    """(C, n_audio_state) float32."""
     speech: tuple[Span, ...] = _since(1, ())
     """Where in the window somebody speaks."""
     memory: str = _since(2, "")
     """As in Features."""
+    kept: int = _since(3, 0)
+    """How many of the window's positions come first, one by one; the others are a sample of the rest. 0: all."""
+    more: bool = _since(3, False)
+    """As in Features."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
+class Redo(Message):
+    """The decoder asks for a window with every encoder position: with a sample of its silence no good text came of it.
+
+    All windows of the job that are not committed are done again, as another attempt.
+    """
+
+    TYPE: ClassVar[str] = "redo"
+    job: bytes
+    window: int
+    attempt: int
+
+
+@record
 class Partial(Message):
     """Event: the whole hypothesis of one window so far. Replaces every earlier Partial of that window."""
 
@@ -437,7 +482,7 @@ class Partial(Message):
     """At which it is sampled."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Segment(Message):
     """Event: the text of one window, committed. It never changes any more."""
 
@@ -463,7 +508,7 @@ class Segment(Message):
     """The timed pieces of the text."""
     speech: tuple[Span, ...] = _since(1, ())
     """Where in the window somebody speaks."""
-    language_probabilities: dict[str, float] = _since(1, default_factory=dict)  # noqa: RUF009 - it is a `field`
+    language_probabilities: dict[str, float] = _since(1, default_factory=dict)
     """The most probable languages of what was heard so far, as code -> probability."""
     temperature: float = _since(1, 0.0)
     """At which the text was sampled: above 0 when cooler tries were not good enough."""
@@ -477,12 +522,15 @@ class Segment(Message):
     """One sentence each: prompt cut to fit, language doubtful."""
     memory: str = _since(2, "")
     """JSON: what another decoder has to know to go on behind this window. For the hub; published events have none."""
+    settled: bool = _since(3, False)
+    """What later windows are decoded by will not change any more: with `memory` any decoder goes on, and they need not
+    be decoded in order. For the hub; published events say false."""
 
 
 # --- the end of a job ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Done(Message):
     """Terminal event: the whole text."""
 
@@ -501,7 +549,7 @@ class Done(Message):
     complete: bool
     """False: the audio is damaged, and `text` is what its good part says."""
     warnings: tuple[str, ...]
-    language_probabilities: dict[str, float] = _since(1, default_factory=dict)  # noqa: RUF009 - it is a `field`
+    language_probabilities: dict[str, float] = _since(1, default_factory=dict)
     """The most probable languages, as code -> probability."""
     speech_s: float = _since(1, 0.0)
     """Seconds in which somebody speaks."""
@@ -509,7 +557,7 @@ class Done(Message):
     """Share of those that lie within cues; 1.0 without speech."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Failed(Message):
     """Terminal event: this job failed; the others go on."""
 
@@ -523,7 +571,7 @@ class Failed(Message):
     seq: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Cancelled(Message):
     """Terminal event: the job was cancelled."""
 
@@ -535,7 +583,7 @@ class Cancelled(Message):
 # --- late joiners ----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Welcome(Message):
     """Published for every new subscription: the subscriber that reads it knows that its subscription is live."""
 
@@ -544,7 +592,7 @@ class Welcome(Message):
     """The hub's."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Beat(Message):
     """Published every second: makes the loss of a job's last event visible."""
 
@@ -554,14 +602,14 @@ class Beat(Message):
     """Job id (hex) -> its latest seq, for every active job."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SnapshotRequest(Message):
     """Where do things stand? Sent after Welcome. Followed by Snapshot."""
 
     TYPE: ClassVar[str] = "snapshot_request"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class JobState:
     """One job as the ledger has it, inside a Snapshot. Apply events with a larger seq to it."""
 
@@ -580,7 +628,7 @@ class JobState:
     """The terminal event, once there is one."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Snapshot(Message):
     """Every active job and the last finished ones."""
 
@@ -591,14 +639,14 @@ class Snapshot(Message):
 # --- how the pipeline is -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StatusRequest(Message):
     """How is the pipeline? Followed by Status."""
 
     TYPE: ClassVar[str] = "status_request"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ActorStatus:
     """One process of the pipeline."""
 
@@ -617,7 +665,7 @@ class ActorStatus:
     """Processor time used; 0 where it cannot be told."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Status(Message):
     """Answer to StatusRequest: what the pipeline does and has done. Nothing of what was said in the audio."""
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 import zmq
@@ -33,6 +33,7 @@ from susurrus.protocol.codec import (
 from susurrus.protocol.errors import ProtocolError
 from susurrus.protocol.messages import Message, SendPort
 from susurrus.protocol.monitor import Troubles
+from susurrus.protocol.records import record
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,7 +63,7 @@ def topic_of(message: Message) -> bytes:
     return HUB_TOPIC if job is None else job_topic(job)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Identity:
     """Who speaks through a port."""
 

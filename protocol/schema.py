@@ -12,13 +12,11 @@ import dataclasses
 import math
 import types
 import typing
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from susurrus.protocol import messages
 from susurrus.protocol.messages import Message
+from susurrus.protocol.records import record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -42,7 +40,7 @@ class RefusedError(ValueError):
     """Internal: a value that does not fit its declaration. The codec turns it into a ProtocolError."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Field:
     """One field: how its value becomes plain and how it comes back. Both raise RefusedError."""
 
@@ -60,7 +58,7 @@ class Field:
         return type(value) is type(default) and bool(value == default)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Plan:
     """How one message type travels."""
 
@@ -188,11 +186,8 @@ def _default(field: dataclasses.Field[Any]) -> Callable[[], Any] | None:
 
 
 def _array_dtype(hint: Any) -> str | None:
-    """`<f4` for NDArray[np.float32]; None for what is no array."""
-    if typing.get_origin(hint) is not np.ndarray:
-        return None
-    scalar = typing.get_args(typing.get_args(hint)[1])[0]
-    return str(np.dtype(scalar).newbyteorder("<").str)
+    """`<f4` for Float32Array; None for what is no array."""
+    return getattr(hint, "dtype", None)
 
 
 def _converters(hint: Any) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:

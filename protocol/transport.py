@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self, cast
 
 import zmq
 
 from susurrus.protocol.errors import EndpointError
+from susurrus.protocol.records import record
 
 if TYPE_CHECKING:
     from typing import Any
@@ -50,7 +51,7 @@ def parse_tcp(endpoint: str) -> tuple[str, int]:
     return found[1], int(found[2])
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Security:
     """A CURVE key pair, Z85 text of 40 bytes each; both empty over ipc."""
 
@@ -65,7 +66,7 @@ class Security:
         return cls(*zmq.curve_keypair())
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Transport:
     """How this pipeline's sockets bind and connect."""
 

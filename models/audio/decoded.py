@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-
-from susurrus.records import record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 _MOST_SAMPLES = 1 << 20  # of all channels in one block: bounds the memory of 192 kHz and many channels
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Decoded:
     """An input whose header has been read."""
 

@@ -12,12 +12,12 @@ channel audio data and WAVE files" (Microsoft, WAVE_FORMAT_EXTENSIBLE); EBU Tech
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from susurrus.models.audio.decoded import Broken, Decoded, Undecodable, block_frames, to_float
-from susurrus.records import record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,7 +33,7 @@ _MOST_HEADER = 1 << 20  # bytes kept to be put back when another decoder has to 
 _MOST_CHUNKS = 10_000  # before the samples; a gigabyte of zeros would be 134 million empty ones
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class WavFormat:
     """What the `fmt ` chunk says."""
 

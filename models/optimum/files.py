@@ -9,13 +9,13 @@ keep all of these in a folder `onnx` below the JSON files.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from susurrus.models.config import MODEL_FILE
 from susurrus.models.errors import ModelError, OptionError
 from susurrus.models.optimum.protobuf import Outline, read_outline
-from susurrus.records import record
 
 EXPORT_AGAIN = "export the model again: python -m susurrus.models.export"
 
@@ -40,7 +40,7 @@ _INTEGER_OPERATORS = frozenset(
 )
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class ExportFiles:
     """The graphs of one export."""
 

@@ -13,7 +13,7 @@ import re
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from susurrus.models.errors import ModelError
@@ -21,10 +21,9 @@ from susurrus.models.provisioning.manifest import PRECISIONS, Manifest, Progress
 from susurrus.models.provisioning.places import VARIABLE, Kind, State, examine
 from susurrus.models.provisioning.sources import Weights, find_weights, is_weights, known_models
 from susurrus.models.vocabulary import TOKENIZER_FILES
-from susurrus.records import record
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Installation:
     """One model to be put into its place by the calling process and thread."""
 

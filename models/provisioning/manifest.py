@@ -11,13 +11,12 @@ import json
 import logging
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, Literal
 
 from susurrus.models.errors import ModelError
 from susurrus.models.optimum.files import export_precision, is_export
-from susurrus.records import record
 
 FILE_NAME = "manifest.json"
 FORMAT = 1
@@ -43,7 +42,7 @@ def no_progress(_what: str, _done: int, _total: int) -> None:
     """Report nothing."""
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class FileRecord:
     """One file as it has to be."""
 
@@ -53,7 +52,7 @@ class FileRecord:
     """Lower-case hexadecimal digest of the whole file."""
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Damage:
     """One file that is not as its manifest says."""
 
@@ -74,7 +73,7 @@ class Damage:
         return f"{self.path} has SHA-256 {self.found[:12]}, wanted {self.wanted[:12]}"
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Manifest:
     """The contents of a model directory."""
 

@@ -4,6 +4,7 @@ import difflib
 import os
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
@@ -20,7 +21,6 @@ from susurrus.models.provisioning.manifest import (
     verify,
 )
 from susurrus.models.provisioning.sources import known_models
-from susurrus.records import record
 
 VARIABLE = "SUSURRUS_MODELS"
 """Environment variable that names the folder of all models."""
@@ -120,7 +120,7 @@ class Kind(Enum):
     INCOMPLETE = "building what it lacks: a precision"
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class State:
     """What is the matter with a model directory."""
 

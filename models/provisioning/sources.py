@@ -6,6 +6,7 @@ source, the bytes are hashed before anybody reads them. Weights of other names c
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,7 +15,6 @@ from susurrus.models.errors import ModelError
 from susurrus.models.provisioning.hub import cached_file, download
 from susurrus.models.provisioning.manifest import Damage, FileRecord, Progress, hash_stream
 from susurrus.models.vocabulary import TOKENIZER_FILES
-from susurrus.records import record
 
 PINNED = Path(__file__).with_name("manifest.json")
 """The known models' files, with sizes and hashes."""
@@ -23,7 +23,7 @@ WEIGHTS = "model.bin"
 """CTranslate2's name for the weights; packages may hold them as model.bin.part1, model.bin.part2, ..."""
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class KnownModel:
     """A model whose bytes are pinned."""
 
@@ -41,7 +41,7 @@ class KnownModel:
     """File name to its parts, each as package/path inside the package."""
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Weights:
     """A checkpoint on this machine, ready to be built from."""
 

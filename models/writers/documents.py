@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 import math
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from susurrus.models.results import Cue
-from susurrus.records import record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,7 +25,7 @@ SEEKS_PER_SECOND = 100
 _BREAKS = re.compile(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class DocumentSegment:
     """One cue with the values of the window it was decoded in: what openai-whisper calls a segment."""
 
@@ -46,7 +46,7 @@ class DocumentSegment:
         return one_line(self.cue.text).strip()
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Document:
     """A finished recording."""
 

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from susurrus.models.errors import OptionError
 from susurrus.models.graphemes import clusters, cuts
 from susurrus.models.results import Cue, Word
 from susurrus.models.writers.documents import Document, one_line, span_ms
-from susurrus.records import record
 
 UNLIMITED = 1000
 """Characters in a line and words in a subtitle, where the user sets no limit (openai-whisper's number)."""
@@ -31,7 +30,7 @@ Timed = tuple[int, int, str]
 """Start and end in milliseconds, text of one line or more."""
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Layout:
     """How subtitles are broken. Every setting needs word times."""
 

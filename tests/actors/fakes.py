@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from susurrus.actors.behaviour import Behaviour, Desk, Loaded, Work
 from susurrus.actors.hub import Hub
 from susurrus.actors.io import receive_all
-from susurrus.actors.line import STATIONS
 from susurrus.actors.shell import Shell
 from susurrus.actors.watch import Limits
 from susurrus.models.config import TIMESTAMPS
@@ -30,6 +29,7 @@ from susurrus.protocol import (
     ActorSettings,
     AudioEnd,
     BadFrames,
+    Beat,
     Connection,
     Credit,
     Downstream,
@@ -385,13 +385,13 @@ class ScriptedActor:
 class House:
     """A hub in a thread, and the test as everybody else."""
 
-    def __init__(self, resources: ExitStack, limits: Limits | None = None) -> None:
+    def __init__(self, resources: ExitStack, limits: Limits | None = None, *, lanes: int = 1) -> None:
         self.folder = resources.enter_context(RuntimeFolder.create())
         self.context: zmq.Context[Any] = zmq.Context()
         resources.callback(self.context.term)
         self.transport = Transport.choose(self.folder.path)
         self.ready = threading.Event()
-        self.hub = Hub(self.context, self.transport, self.ready.set, limits=limits)
+        self.hub = Hub(self.context, self.transport, self.ready.set, lanes=lanes, limits=limits)
         self.thread = threading.Thread(target=self.hub.run, name="susurrus-hub")
         self.thread.start()
         resources.callback(self.thread.join, PATIENCE_S)
@@ -430,11 +430,16 @@ class House:
         return subscriber
 
     def start_line(self) -> None:
-        """All three actors, ready and wired; jobs may begin."""
-        for name in STATIONS:
+        """All actors, ready and wired; jobs may begin."""
+        for name in self.names:
             self.actor(name).say(*self.introduction(name))
         assert self.ready.wait(PATIENCE_S)
         self.hub.allow_jobs()
+
+    @property
+    def names(self) -> list[str]:
+        """Of all actors of the line: the frontend, then lane by lane."""
+        return list(self.hub._line.stations)
 
     def inbox(self, name: str) -> SendPort | None:
         """Where an actor has its arrays sent, as it says."""

@@ -59,7 +59,7 @@ def test_an_encoder_in_the_host_gives_what_its_session_gives(tiny: Path) -> None
         result = take(encoder)
     assert isinstance(result, HiddenStates)
     assert (result.job, result.window, result.start, result.end) == (work.job, 3, 1.0, 1.7)
-    wanted = Encoder(tiny, threads=1)(pad_frames(mel, silence, config.audio.n_frames))
+    wanted, _ = Encoder(tiny, threads=1).encode_window(mel, silence)
     assert np.array_equal(result.states, wanted)
 
 
@@ -77,10 +77,11 @@ def test_a_decoder_in_the_host_gives_partials_and_a_segment(tiny: Path) -> None:
     hypotheses = []
     while True:
         try:
-            hypotheses.append(next(steps).text)
+            hypothesis = next(steps)
         except StopIteration as stop:
             decoded: DecodedWindow = stop.value
             break
+        hypotheses += [] if hypothesis is None else [hypothesis.text]
     job = new_id()
     work = HiddenStates(
         job=job,

@@ -26,6 +26,7 @@ from susurrus.protocol import (
     Started,
     Submit,
     Window,
+    Working,
 )
 from tests.actors.fakes import RATE, Stage, sounds, submit
 
@@ -154,3 +155,33 @@ def test_a_recording_that_cannot_be_read_fails_alone(frontend: Stage, clips: tup
     frontend.say(missing)
     assert frontend.hear(Failed).job == missing.job
     assert len(whole(frontend, good)) > 3
+
+
+def test_a_window_that_had_to_wait_tells_whether_the_next_one_follows(frontend: Stage, clips: tuple[str, str]) -> None:
+    request = submit(source=clips[0])
+    frontend.say(request)
+    frontend.hear(Working, lambda work: work.window == 1)  # it looks ahead
+    frontend.say(Credit(windows=1))
+    assert [message.more for message in features(frontend, 1)] == [False]  # the first text does not wait
+    frontend.hear(Working, lambda work: work.window == 2)
+    assert not any(isinstance(said, Window) and said.window == 2 for said in frontend.heard)  # it is told in its turn
+    frontend.say(Credit(windows=1))
+    assert [message.more for message in features(frontend, 1)] == [True]
+    frontend.say(Credit(windows=ALL))
+    assert not features(frontend, frontend.hear(AudioEnd).windows - 2)[-1].more
+
+
+def test_nothing_waits_to_see_whether_more_follows(frontend: Stage, clips: tuple[str, str]) -> None:
+    frontend.say(Credit(windows=ALL))
+    assert not any(message.more for message in whole(frontend, submit(source=clips[0])))
+
+
+def test_a_new_attempt_sends_what_was_read_ahead_as_well(frontend: Stage, clips: tuple[str, str]) -> None:
+    request = submit(source=clips[0])
+    frontend.say(request)
+    frontend.hear(Working, lambda work: work.window == 1)
+    frontend.say(Fence(job=request.job, attempt=2))
+    frontend.say(Reissue(request.job, 0, 2, request, ""))
+    frontend.say(Credit(windows=ALL))
+    end = frontend.hear(AudioEnd)
+    assert [message.window for message in features(frontend, end.windows)] == list(range(end.windows))

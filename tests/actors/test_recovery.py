@@ -24,6 +24,7 @@ from susurrus.protocol import (
     Hello,
     Ping,
     Pong,
+    Redo,
     Reissue,
     Segment,
     Started,
@@ -67,8 +68,8 @@ class Crew:
 class Stage(House):
     """A house whose actors can be lost."""
 
-    def __init__(self, resources: ExitStack, limits: Limits = QUICK) -> None:
-        super().__init__(resources, limits)
+    def __init__(self, resources: ExitStack, limits: Limits = QUICK, *, lanes: int = 1) -> None:
+        super().__init__(resources, limits, lanes=lanes)
         self.crew = Crew()
         self.hub.use(self.crew)
 
@@ -326,3 +327,36 @@ def test_a_job_whose_deadline_is_over_fails(stage: Stage) -> None:
     client.say(request := replace(make_submit(), deadline_s=0.01))
     failed = expect(watcher, Failed)
     assert (failed.job, failed.code) == (request.job, "deadline")
+
+
+def test_a_window_that_a_decoder_wants_in_full_is_done_again_with_what_follows_and_no_other_job_is(
+    stage: Stage,
+) -> None:
+    request, other = stage.begin(windows=3, committed=1), stage.begin(windows=1, committed=0)
+    stage.actors["decoder"].say(Redo(request.job, 1, 1))
+    for name in STATIONS:
+        assert stage.actors[name].hear(Fence) == Fence(request.job, 2)
+    assert stage.actors["frontend"].hear(Reissue) == Reissue(request.job, 1, 2, request, "0", full=(1,))
+    settle(stage.actors["frontend"])
+    assert not any(getattr(said, "job", None) == other.job for said in stage.actors["frontend"].take())
+
+
+def test_a_wish_for_a_window_that_is_committed_or_of_an_earlier_attempt_changes_nothing(stage: Stage) -> None:
+    request = stage.begin(windows=3, committed=1)
+    stage.actors["decoder"].say(Redo(request.job, 0, 1), Redo(request.job, 1, 2), Redo(request.job, 1, 0))
+    settle(stage.actors["decoder"], stage.actors["frontend"])
+    assert not any(isinstance(said, Fence | Reissue) for said in stage.actors["frontend"].take())
+
+
+def test_a_window_that_is_wanted_in_full_while_the_line_is_broken_waits_until_it_stands(stage: Stage) -> None:
+    request = stage.begin(windows=3, committed=1)
+    stage.lose("encoder")
+    decoder, frontend = stage.actors["decoder"], stage.actors["frontend"]
+    decoder.say(Redo(request.job, 1, 2))
+    settle(decoder, frontend)
+    assert not any(isinstance(said, Reissue) for said in frontend.take())
+    stage.replace("encoder")
+    settle(*(stage.actors[name] for name in STATIONS))
+    assert frontend.hear(Reissue) == Reissue(request.job, 1, 3, request, "0", full=(1,))
+    settle(frontend)
+    assert not any(isinstance(said, Reissue) for said in frontend.take())

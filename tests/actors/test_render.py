@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import io
 import json
@@ -516,8 +517,9 @@ def test_every_event_is_one_line_with_its_type_and_all_its_fields() -> None:
     lines = json_lines(renderer, out, [Welcome(JOB), Beat(1, {}), *events, events[3]])
     assert [line["type"] for line in lines] == [event.TYPE for event in events]
     for line, event in zip(lines, events, strict=True):
-        assert set(line) == {"type", *event.__slots__}
-        for name in event.__slots__:
+        names = [field.name for field in dataclasses.fields(event)]
+        assert set(line) == {"type", *names}
+        for name in names:
             value = getattr(event, name)
             value = value.hex() if isinstance(value, bytes) else list(value) if isinstance(value, tuple) else value
             assert line[name] == value

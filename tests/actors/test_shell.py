@@ -13,8 +13,7 @@ import zmq
 
 from susurrus.actors import progress as progress_module
 from susurrus.actors import shell as shell_module
-from susurrus.actors.behaviour import Behaviour, Desk, Loaded
-from susurrus.actors.shell import WINDOWS_GRANTED
+from susurrus.actors.behaviour import WINDOWS_GRANTED, Behaviour, Desk, Loaded
 from susurrus.models.errors import AudioError, ModelError, OptionError
 from susurrus.protocol import (
     Cancel,
@@ -89,6 +88,27 @@ def test_an_actor_says_hello_then_ready_then_grants_credit(stage: MakeStage, enc
     )
     assert ready.inbox is not None
     assert found.hear(Credit).windows == WINDOWS_GRANTED
+
+
+def test_an_actor_that_can_use_more_windows_at_once_grants_more(stage: MakeStage) -> None:
+    class Wide(FakeEncoder):
+        windows_granted = 6
+
+    assert stage(Wide()).hear(Credit).windows == 6
+
+
+def test_an_actor_of_a_further_lane_goes_by_its_name(stage: MakeStage, encoder: FakeEncoder) -> None:
+    found = stage(encoder)
+    found.hear(Ready)
+    shell = shell_module.Shell(FakeEncoder(), found.shell._connection, found.context, name="encoder-2")
+    thread = threading.Thread(target=shell.run, kwargs={"join": True})
+    thread.start()
+    try:
+        assert found.hear(Hello, lambda hello: hello.name != "encoder").name == "encoder-2"
+        assert found.hear(Ready).name == "encoder-2"
+    finally:
+        shell.stop()
+        thread.join(PATIENCE_S)
 
 
 def test_work_comes_out_downstream_and_is_credited_upstream(on_stage: Stage) -> None:

@@ -1,37 +1,83 @@
-"""Cold start against faster-whisper on the same weights: seconds from process start to first text and to exit.
+"""Cold start: seconds from process start to the first text and to exit, of `run.py` and of each peer's shortest script.
 
+    python -m tests.bench CORPUS --only cold --peers peers.toml --output FOLDER
     python -m tests.bench.cold --peer-model FOLDER --peer-python /path/to/python
 
-The two take turns (A B A B ...), so that a change in the machine's mood meets both. faster-whisper decodes as this
-project does: int8, one beam, temperature 0, no timestamps, the language given, as many threads. It has no partial text:
-its first segment stands for it.
+The second form is for looking at one peer, faster-whisper, while working on the start. All take turns (A B A B ...).
+The peers decode as this project does: one beam, temperature 0, no timestamps, the language given, as many threads. None
+of them has partial text in so few lines: the first that they print stands for it.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.bench.roster import OURS, ROOT, Entry
+
 TIMEOUT_S = 300
 
-PEER = """
-import sys
+_SAMPLES = """
+import wave
+import numpy as np
+with wave.open(audio) as file:
+    samples = np.frombuffer(file.readframes(file.getnframes()), np.int16).astype(np.float32) / 32768
+"""
+
+SCRIPTS = {
+    "faster-whisper": """
 from faster_whisper import WhisperModel
-folder, audio, language, threads = sys.argv[1:]
 model = WhisperModel(folder, device="cpu", compute_type="int8", cpu_threads=int(threads))
 segments, _ = model.transcribe(audio, language=language, beam_size=1, temperature=0.0, without_timestamps=True)
 for segment in segments:
     print(segment.text, flush=True)
-"""
+""",
+    "openvino": f"""
+import openvino_genai
+{_SAMPLES}
+model = openvino_genai.WhisperPipeline(folder, "CPU", INFERENCE_NUM_THREADS=int(threads))
+print(model.generate(samples, language=f"<|{{language}}|>", task="transcribe"), flush=True)
+""",
+    "whisper.cpp": """
+from pywhispercpp.model import Model
+model = Model(folder, n_threads=int(threads), print_progress=False, redirect_whispercpp_logs_to=None)
+for segment in model.transcribe(audio, language=language, no_timestamps=True, temperature_inc=0.0):
+    print(segment.text, flush=True)
+""",
+    "sherpa-onnx": f"""
+from pathlib import Path
+import sherpa_onnx
+{_SAMPLES}
+ends = ("encoder.int8.onnx", "decoder.int8.onnx", "tokens.txt")
+encoder, decoder, tokens = (str(next(Path(folder).glob("*" + end))) for end in ends)
+model = sherpa_onnx.OfflineRecognizer.from_whisper(
+    encoder=encoder, decoder=decoder, tokens=tokens, language=language, num_threads=int(threads))
+stream = model.create_stream()
+stream.accept_waveform(16000, samples)
+model.decode_stream(stream)
+print(stream.result.text, flush=True)
+""",
+    "openai-whisper": f"""
+import torch, whisper
+{_SAMPLES}
+torch.set_num_threads(int(threads))
+model = whisper.load_model(folder, device="cpu")
+options = dict(language=language, fp16=False, temperature=0.0, without_timestamps=True)
+print(model.transcribe(samples, **options)["text"], flush=True)
+""",
+}
+"""By kind of engine; `folder`, `audio`, `language` and `threads` are there."""
+
+_HEAD = "import sys\nfolder, audio, language, threads = sys.argv[1:]\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,65 +88,96 @@ class Run:
     """Seconds until the first text."""
     exit_s: float
     """Seconds until the process was gone."""
+    text: str
+    """What it printed."""
 
 
 class RunError(Exception):
     """A measured command failed."""
 
 
-def measure(command: list[str], is_text: Callable[[str], bool]) -> Run:
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What is run, and which of the lines that it prints are text."""
+
+    words: Sequence[str]
+    text_of: Callable[[str], str] = str.strip
+    """The text in a line; empty for none."""
+
+
+def command(entry: Entry, audio: Path, language: str, threads: int) -> Command:
+    """The shortest way to a text on stdout with an engine."""
+    if entry.name == OURS:
+        words = [entry.python, "run.py", str(audio), "--json", "--language", language, "--without-timestamps"]
+        return Command([*words, "--model", entry.model, "--threads", str(threads)], partial_text)
+    script = _HEAD + SCRIPTS[entry.kind]
+    return Command([entry.python, "-c", script, entry.model, str(audio), language, str(threads)])
+
+
+def partial_text(line: str) -> str:
+    """The text in a line of `--json` that has a part of it."""
+    event = json.loads(line)
+    return str(event["text"]) if event["type"] == "partial" else ""
+
+
+def measure(what: Command) -> Run:
     """Run a command, noting when the first line of text comes and when the process is gone.
 
     Raises:
         RunError: it failed, showed no text, or took longer than the time limit.
     """
-    first = None
+    first, texts = None, list[str]()
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
     started = time.perf_counter()
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, encoding="utf-8") as process:
+    with subprocess.Popen(
+        what.words, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, encoding="utf-8"
+    ) as process:
         guard = threading.Timer(TIMEOUT_S, process.kill)
         guard.start()
         for line in process.stdout or ():
-            if first is None and is_text(line):
-                first = time.perf_counter() - started
+            if text := what.text_of(line):
+                first = first or time.perf_counter() - started
+                texts.append(text)
         process.wait()
         ended = time.perf_counter() - started
         guard.cancel()
     if process.returncode or first is None:
-        raise RunError(
-            f"exit code {process.returncode}, {'no' if first is None else 'some'} text: {' '.join(command[:4])}"
-        )
-    return Run(first, ended)
+        raise RunError(f"exit code {process.returncode}, {'no' if first is None else 'some'} text")
+    return Run(first, ended, texts[-1])
 
 
-def is_partial(line: str) -> bool:
-    """Whether a line of `--json` is a partial text."""
-    return bool(json.loads(line)["type"] == "partial")
+def interleave(
+    commands: Mapping[str, Command], rounds: int, say: Callable[[str], None] = lambda _line: None
+) -> dict[str, list[Run]]:
+    """Measure the commands in turns; one round before the first warms the page cache and is not counted.
 
-
-def interleave(commands: dict[str, tuple[list[str], Callable[[str], bool]]], rounds: int) -> dict[str, list[Run]]:
-    """Measure the commands in turns; one round before the first warms the page cache and is not counted."""
+    One that fails is told of and left out from then on; it has no runs when it failed at once.
+    """
     runs: dict[str, list[Run]] = {name: [] for name in commands}
+    failed = set[str]()
     for number in range(rounds + 1):
-        for name, (command, is_text) in commands.items():
-            run = measure(command, is_text)
+        for name in [name for name in commands if name not in failed]:
+            try:
+                run = measure(commands[name])
+            except (RunError, OSError) as error:
+                say(f"  {name}: {error}")
+                failed.add(name)
+                continue
             if number:
                 runs[name].append(run)
     return runs
 
 
-def summary(runs: dict[str, list[Run]]) -> dict[str, object]:
+def summary(runs: Mapping[str, Sequence[Run]], ours: str, peer: str) -> dict[str, object]:
     """Medians, our time over the peer's, and every single run, for JSON."""
     medians = {
-        name: {
-            field: round(statistics.median(getattr(run, field) for run in series), 4) for field in ("first_s", "exit_s")
-        }
+        name: {field: statistics.median(getattr(run, field) for run in series) for field in ("first_s", "exit_s")}
         for name, series in runs.items()
     }
-    ours, peer = medians["susurrus"], medians["faster_whisper"]
     return {
-        "rounds": len(runs["susurrus"]),
+        "rounds": len(runs[ours]),
         "median": medians,
-        "ratio": {field: round(ours[field] / peer[field], 3) for field in ours},
+        "ratio": {field: round(medians[ours][field] / medians[peer][field], 3) for field in ("first_s", "exit_s")},
         "runs": {name: [asdict(run) for run in series] for name, series in runs.items()},
     }
 
@@ -121,15 +198,14 @@ def _parser() -> argparse.ArgumentParser:
 def main(arguments: list[str] | None = None) -> int:
     """Print the measurements as JSON."""
     options = _parser().parse_args(arguments)
-    audio, threads = str(options.audio.resolve()), str(options.threads)
-    ours = [sys.executable, "run.py", "--wav", audio, "--json", "--language", options.language]
-    ours += ["--model", options.model, "--threads", threads]
-    peer = [options.peer_python, "-c", PEER, str(options.peer_model.resolve()), audio, options.language, threads]
-    try:
-        runs = interleave({"susurrus": (ours, is_partial), "faster_whisper": (peer, bool)}, options.rounds)
-    except RunError as error:
-        sys.exit(f"error: {error}")
-    print(json.dumps(summary(runs), indent=2))
+    peer = Entry("faster-whisper", "faster-whisper", str(options.peer_model.resolve()), options.peer_python)
+    entries = [Entry(OURS, "pipeline", options.model), peer]
+    audio = options.audio.resolve()
+    commands = {entry.name: command(entry, audio, options.language, options.threads) for entry in entries}
+    runs = interleave(commands, options.rounds, lambda line: print(line, file=sys.stderr))
+    if not all(runs.values()):
+        return 1
+    print(json.dumps(summary(runs, OURS, peer.name), indent=2))
     return 0
 
 

@@ -15,7 +15,6 @@ from typing import Any
 from tests.bench.corpus import BenchError
 
 ROOT = Path(__file__).resolve().parents[2]
-PEERS = Path(__file__).with_name("peers.py")
 
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "ours": ("ours", {}),
@@ -25,8 +24,9 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "faster-whisper-batched-5": ("faster-whisper", {"beam_size": 5, "batched": True}),
     "openai-whisper": ("openai-whisper", {}),
     "openvino": ("openvino", {}),
+    "whisper.cpp": ("whisper.cpp", {}),
 }
-"""Names that `--engine` takes: the engine of `peers.py` and its options. What is not named is as the engine has it."""
+"""Names that `--engine` takes: engines of `adapters.py` and options. What is not named is as the engine has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Engine:
     label: str
     """As on the command line: `ours:vad=False`."""
     kind: str
-    """A name in `peers.ENGINES`."""
+    """A name in `adapters.ENGINES`."""
     options: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -104,7 +104,7 @@ def run(
         BenchError: the engine cannot be started, or ends with an error.
     """
     command = [
-        *(pythons.get(engine.kind, sys.executable), str(PEERS)),
+        *(pythons.get(engine.kind, sys.executable), "-m", "tests.bench.peers"),
         *(engine.kind, models.get(engine.kind, "base"), str(jobs), str(output)),
         *("--threads", str(threads), "--options", json.dumps(engine.options)),
     ]

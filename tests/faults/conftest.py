@@ -98,9 +98,9 @@ def start(tiny: Path, tmp_path: Path) -> Iterator[Start]:
     """Starts pipelines whose actors go wrong as planned."""
     with ExitStack() as pipelines:
 
-        def make(*faults: Fault, limits: Limits = QUICK) -> Pipeline:
+        def make(*faults: Fault, limits: Limits = QUICK, workers: int = 1) -> Pipeline:
             python = interpreter(tmp_path / "faults", faults)
-            return pipelines.enter_context(Pipeline(tiny, python=python, limits=limits, threads=1))
+            return pipelines.enter_context(Pipeline(tiny, python=python, limits=limits, workers=workers, threads=1))
 
         yield make
 

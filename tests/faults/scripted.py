@@ -75,7 +75,7 @@ def main(plan: str) -> None:
     position = sys.argv.index("-m")
     module, arguments = sys.argv[position + 1], sys.argv[position + 2 :]
     sys.argv = [module, *arguments]
-    actor = module.rpartition(".")[2]
+    actor = arguments[arguments.index("--name") + 1] if "--name" in arguments else module.rpartition(".")[2]
     faults = [Fault(**fault) for fault in json.loads(Path(plan).read_text()) if fault["actor"] == actor]
     script = Script(faults, Path(plan).parent)
     script.come_to("import")
@@ -106,8 +106,8 @@ class Script:
         def after(name: str, note: Callable[[Any, Any], None]) -> None:
             real = getattr(desk, name)
 
-            def wrapped(self: Any, *arguments: Any) -> Any:
-                result = real(self, *arguments)
+            def wrapped(self: Any, *arguments: Any, **how: Any) -> Any:
+                result = real(self, *arguments, **how)
                 note(self, arguments[0])
                 return result
 
@@ -117,8 +117,10 @@ class Script:
             if isinstance(message, Working):
                 script.begin(message.window)
             elif isinstance(message, Partial):
+                script.goes_on(message.window)
                 script.come_to("token", job=lambda: not _desk.is_given_up(message.job, message.attempt))
             elif isinstance(message, Segment | Window):
+                script.goes_on(message.window)
                 script.come_to("result", _desk)
 
         def forwarded(_desk: Any, message: Any) -> None:
@@ -170,6 +172,10 @@ class Script:
         self._window = window
         self.come_to("begin")
 
+    def goes_on(self, window: int) -> None:
+        """Of those that are in work side by side, the actor comes to this one."""
+        self._window = window
+
     def come_to(self, point: str, desk: Any = None, job: Callable[[], bool] | None = None) -> None:
         """Count the point; do what the plan says for it."""
         key = (point, self._window)
@@ -204,7 +210,7 @@ class Script:
 def _flush(desk: Any) -> None:
     """Wait until what was told is out of the process: what is queued dies with it."""
     shell = desk._shell
-    while not shell._outgoing.empty() or shell._for_hub or shell._for_next:
+    while not shell._outgoing.empty() or shell._has_unsent:
         time.sleep(0.001)  # the I/O thread is at it
     time.sleep(0.05)  # and libzmq's own
 

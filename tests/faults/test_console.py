@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+import soundfile
 
 from susurrus.actors import Pipeline, exits
 from susurrus.actors.audience import MAX_BEHIND
@@ -21,6 +22,7 @@ from susurrus.protocol import Connection, Partial, Segment, Submit
 from tests.actors.fakes import (
     PATIENCE_S,
     PLAIN,
+    RATE,
     House,
     audio_end,
     partial,
@@ -33,7 +35,7 @@ from tests.actors.fakes import (
     write_tiny_model,
 )
 from tests.conftest import ROOT
-from tests.faults.conftest import TinyCli, text_of, transcribe
+from tests.faults.conftest import SECONDS, TinyCli, text_of, transcribe
 from tests.faults.scripted import Fault, interpreter
 from tests.faults.viewer import Viewer
 from tests.run.conftest import Finished
@@ -86,10 +88,12 @@ def test_a_console_that_is_killed_between_showing_and_noting_loses_nothing(
 
 @pytest.mark.fault(19)
 def test_a_stopped_console_disturbs_nobody_and_catches_up(
-    tiny: Path, clip: Path, undisturbed: str, capfd: pytest.CaptureFixture[str]
+    tiny: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """More events than its queue holds: what it lost is in a snapshot, for which the pipeline waits in the end."""
-    jobs = MAX_BEHIND - 1
+    jobs, clip = MAX_BEHIND - 1, tmp_path / "long.wav"
+    soundfile.write(clip, sounds(2 * SECONDS), RATE, subtype="FLOAT")
+    undisturbed = Whisper.load(tiny).transcribe(clip, **PLAIN).text
     with Pipeline(tiny, console=Command("console", ("--quiet",), owns_terminal=True), threads=1) as pipeline:
         transcribe(pipeline, clip)
         console = psutil.Process(pipeline.pids()["console"])

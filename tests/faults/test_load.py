@@ -13,6 +13,8 @@ import pytest
 import soundfile
 
 from susurrus.actors import Client, Pipeline, PipelineError
+from susurrus.actors.decoder import DecoderBehaviour
+from susurrus.actors.encoder import EncoderBehaviour
 from susurrus.actors.ledger import MAX_QUEUED
 from susurrus.actors.view import JobEvent
 from susurrus.protocol import Cancelled, Done, Failed, Partial, Segment, Started, Submit, TerminalEvent, Window, new_id
@@ -22,9 +24,9 @@ from tests.faults.scripted import Fault
 from tests.faults.viewer import Viewer
 
 MIB = 1024 * 1024
-IN_FLIGHT = 7
-"""Windows between frontend and decoder at most: each of the two receivers has granted 2 and holds 1 more in its hands,
-and the frontend has prepared 1."""
+IN_FLIGHT = EncoderBehaviour.windows_granted + DecoderBehaviour.windows_granted + 3
+"""Windows between frontend and decoder at most: what each of the two receivers has granted and 1 more that it holds in
+its hands, and the one that the frontend has prepared."""
 
 
 @pytest.fixture(scope="module")

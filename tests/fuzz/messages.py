@@ -7,10 +7,10 @@ import types
 import typing
 from typing import Any
 
-import numpy as np
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from susurrus.protocol.messages import Float32Array
 from susurrus.protocol.schema import ID_BYTES, INT_LIMIT, MAY_BE_EMPTY, message_types
 
 if typing.TYPE_CHECKING:
@@ -52,9 +52,9 @@ def _of_hint(hint: Any) -> st.SearchStrategy[Any]:
     if dataclasses.is_dataclass(hint):
         return _instances(typing.cast("type", hint))
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin is np.ndarray:
+    if hint is Float32Array:
         shapes = arrays.array_shapes(min_dims=1, max_dims=4, max_side=5)
-        return arrays.arrays(typing.get_args(arguments[1])[0], shapes, elements=st.floats(width=32))
+        return arrays.arrays("<f4", shapes, elements=st.floats(width=32))
     if origin is tuple:
         return st.lists(_of_hint(arguments[0]), max_size=3).map(tuple)
     if origin is dict:

@@ -56,7 +56,7 @@ def tiny_aligner(
     """The tiny model's aligner, in every way that it can be loaded."""
     precision, *fallback = request.param.split(" with ")
     if fallback:
-        monkeypatch.setattr("susurrus.models.sessions._int8_cross_attention_works", lambda *_: False)
+        monkeypatch.setattr("susurrus.models.decoder_graphs._int8_cross_attention_works", lambda *_: False)
     return aligner_of(tiny, precision, hidden_states)
 
 

@@ -18,7 +18,7 @@ import soundfile
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from susurrus.models import sessions
+from susurrus.models import decoder_graphs
 from susurrus.models.errors import ModelError
 from susurrus.models.graphs.contract import self_test_contract
 from susurrus.models.graphs.self_test import TOLERANCE, float_cross_attention, relative_error, self_test_inputs
@@ -195,7 +195,7 @@ def test_rows_side_by_side_say_what_each_says_alone(tiny: Path, precision: str, 
 def test_rows_side_by_side_say_what_each_says_alone_with_float_cross_attention(
     tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sessions, "_int8_cross_attention_works", lambda *_: False)
+    monkeypatch.setattr(decoder_graphs, "_int8_cross_attention_works", lambda *_: False)
     decoder, single = (Decoder(tiny, threads=1) for _ in range(2))
     decoder.begin(HIDDEN_STATES)
     single.begin(HIDDEN_STATES)
@@ -398,7 +398,9 @@ def test_this_runtime_passes_the_self_test(quantized: Decoder) -> None:
 def test_where_int8_cross_attention_is_wrong_the_float_graphs_take_over(
     tiny: Path, quantized: Decoder, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(sessions, "float_cross_attention", lambda inputs, _heads: np.zeros_like(inputs["query"]) + 1)
+    monkeypatch.setattr(
+        decoder_graphs, "float_cross_attention", lambda inputs, _heads: np.zeros_like(inputs["query"]) + 1
+    )
     decoder = Decoder(tiny, threads=1)
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert not decoder.quantized_cross

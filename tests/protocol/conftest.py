@@ -38,6 +38,7 @@ from susurrus.protocol import (
     Ping,
     Pong,
     Ready,
+    Redo,
     Reissue,
     Rejected,
     RuntimeFolder,
@@ -84,6 +85,7 @@ OPTIONS = TranscribeOptions(
     no_speech_threshold=0.75,
     no_repeat_ngram_size=4,
     vad=False,
+    full_context=True,
 )
 SPEECH = (Span(30.25, 41.0), Span(42.5, 59.75))
 CUE = Cue(30.25, 31.0, "ask not", (1029, 406), (Word(30.25, 30.5, "ask", 0.75), Word(30.5, 31.0, " not", 0.5)))
@@ -101,6 +103,7 @@ SEGMENT = Segment(
     no_speech_prob=0.125,
     warnings=("prompt of 600 tokens cut to the last 223",),
     memory=MEMORY,
+    settled=True,
 )
 SUBMIT = Submit(JOB, "/tmp/talk.wav", "talk.wav", OPTIONS, "talks", 90.5, "/tmp/talk.jsonl")  # noqa: S108  never opened
 DONE = Done(
@@ -112,17 +115,17 @@ DONE = Done(
 ALL = [
     Hello("encoder", "0.1.0", 4242),
     Ready("encoder", PORT, "base", 16000, 80, 2, 0.125),
-    Downstream(PORT),
+    Downstream(PORT, 2),
     Upstream(),
-    Credit(2),
+    Credit(2, 2),
     Ping(7),
     Pong(7, 12.5, 2),
     Stop(),
     Stopped("pipeline", "actor_lost", "The decoder ended without being asked to."),
     Error("unknown_type", "'shout' is not in protocol 1.0"),
     SUBMIT,
-    Reissue(JOB, 2, 3, SUBMIT, MEMORY),
-    Committed(JOB, 2),
+    Reissue(JOB, 2, 3, SUBMIT, MEMORY, True, (2,)),
+    Committed(JOB, 2, MEMORY, True),
     Fence(JOB, 3),
     Working(JOB, 2, 3),
     Accepted(JOB),
@@ -131,8 +134,13 @@ ALL = [
     Started(JOB, 1, "talk.wav", 89.5),
     Window(JOB, 2, 1, 60.0, 89.5, True, 3),
     AudioEnd(JOB, 3, 89.5, 0.25, False, ("damaged after 80 s", "too quiet")),
-    Features(JOB, 2, 1, 60.0, 89.5, OPTIONS, -1.5, np.arange(6, dtype=np.float32).reshape(2, 3), SPEECH, MEMORY),
-    HiddenStates(JOB, 2, 1, 60.0, 89.5, OPTIONS, 0.5, np.arange(8, dtype=np.float32).reshape(4, 2), SPEECH, MEMORY),
+    Features(
+        JOB, 2, 1, 60.0, 89.5, OPTIONS, -1.5, np.arange(6, dtype=np.float32).reshape(2, 3), SPEECH, MEMORY, True, True
+    ),
+    HiddenStates(
+        JOB, 2, 1, 60.0, 89.5, OPTIONS, 0.5, np.arange(8, dtype=np.float32).reshape(4, 2), SPEECH, MEMORY, 3, True
+    ),
+    Redo(JOB, 2, 3),
     PARTIAL,
     SEGMENT,
     DONE,

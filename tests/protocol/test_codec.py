@@ -21,6 +21,7 @@ from susurrus.protocol import (
     Done,
     Error,
     Features,
+    Float32Array,
     Hello,
     HiddenStates,
     Message,
@@ -61,7 +62,7 @@ def values_of(hint: Any) -> st.SearchStrategy[Any]:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if hint in scalars:
         return scalars[hint]
-    if origin is np.ndarray:
+    if hint is Float32Array:
         return st_numpy.arrays("<f4", st_numpy.array_shapes(max_dims=4, max_side=4))
     if origin is tuple:
         return st.lists(values_of(arguments[0]), max_size=3).map(tuple)

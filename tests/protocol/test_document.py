@@ -10,7 +10,6 @@ import typing
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import susurrus.protocol
@@ -18,6 +17,7 @@ from susurrus.protocol import (
     VERSION,
     ActorStatus,
     Cue,
+    Float32Array,
     JobState,
     SendPort,
     Span,
@@ -64,7 +64,7 @@ def type_name(hint: Any) -> str:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if hint in NAMES:
         return NAMES[hint]
-    if origin is np.ndarray:
+    if hint is Float32Array:
         return "float32 array"
     if origin is tuple:
         return f"list of {type_name(arguments[0])}"
@@ -76,7 +76,7 @@ def type_name(hint: Any) -> str:
 def place(declaration: type, name: str, hint: Any) -> str:
     if not hasattr(declaration, "TYPE"):
         return "map"
-    if typing.get_origin(hint) is np.ndarray:
+    if hint is Float32Array:
         return "buffer"
     return "header" if name in HEADER_FIELDS else "body"
 

@@ -441,7 +441,7 @@ def test_a_closing_publisher_may_linger_for_its_last_words(
 def test_importing_the_protocol_loads_neither_logging_nor_models() -> None:
     program = (
         "import sys, susurrus.protocol\n"
-        "heavy = {'structlog', 'rich', 'onnxruntime', 'susurrus.models', 'asyncio', 'multiprocessing'}\n"
+        "heavy = {'structlog', 'rich', 'onnxruntime', 'susurrus.models', 'asyncio', 'multiprocessing', 'numpy'}\n"
         "sys.exit(', '.join(sorted(heavy & sys.modules.keys())) or None)\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=WAIT)

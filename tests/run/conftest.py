@@ -159,8 +159,10 @@ class Running:
 
 
 def _actor_name(process: psutil.Process) -> str:
-    module = next((word for word in process.cmdline() if word.startswith("susurrus.actors.")), "?")
-    return module.removeprefix("susurrus.actors.")
+    words: list[str] = process.cmdline()
+    forked = process.name()  # a copy of run.py has its command line, and says by its name what it is
+    module = next((word for word in words if word.startswith("susurrus.actors.")), forked)
+    return words[words.index("--name") + 1] if "--name" in words else module.removeprefix("susurrus.actors.")
 
 
 LOOKS_HERE = """
