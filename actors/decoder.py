@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from susurrus.actors.behaviour import Behaviour, Desk, Loaded, Work
@@ -127,6 +127,7 @@ class DecoderBehaviour(Behaviour):
         desk.works_on(work.job, work.window, work.attempt)
         encoded = work.states, AudioContext(work.kept or self._n_audio_ctx, self._n_audio_ctx)
         window = EncodedWindow.in_recording(work.window, encoded, work.start, work.end, work.speech)
+        window = replace(window, is_final=work.live)
         place = work.job, work.attempt, work.window
         self._begun[place] = Begun(work, recording, time.perf_counter())
         self._side_by_side.begin(place, window, recording)

@@ -53,6 +53,7 @@ class EncoderBehaviour(Behaviour):
                 memory=work.memory,
                 kept=0 if context.is_full else context.kept,
                 more=work.more,
+                live=work.live,
             )
         )
 

@@ -195,6 +195,7 @@ class OpenRecording:
             speech=tuple(Span(span.start, span.end) for span in window.speech),
             memory=memory,
             full_context=window.index in self._full,
+            live=self.is_live,
             more=self._is_promised,
         )
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from subprocess import Popen
 
 FLAG = "--standby"
+LEAST_DESCRIPTORS = 64  # a pipeline takes some 50
 LINE_ACTORS = (Command("encoder"), Command("decoder"), Command("frontend"))  # the one that takes longest comes first
 CONSOLE = Command("console", owns_terminal=True)
 STARTS_NONE = ("--at", "--conn", "--do", "--h", "--se", "--st", "--ve", "-h")
@@ -50,6 +51,8 @@ def begin(words: Sequence[str]) -> None:
 
     A wrong guess costs processor time: who does not need them lets go of them by `dismiss`, or ends.
     """
+    if not _has_descriptors():
+        return
     starts_none = "-" in words or any(word.startswith(STARTS_NONE) for word in words)
     if starts_none or not any(os.path.exists(word.rpartition("=")[2]) for word in words):  # noqa: PTH110 - imports less
         return
@@ -64,6 +67,15 @@ def begin(words: Sequence[str]) -> None:
                     _waiting[command.name] = start_process(arguments, command)
     except OSError:  # no descriptors or no memory left: whoever starts the pipeline will say so
         dismiss()
+
+
+def _has_descriptors() -> bool:
+    """Whether those who wait leave enough for the sockets of a pipeline: ZeroMQ ends a process that runs out of them."""
+    try:
+        import resource  # noqa: PLC0415 - not on every system
+    except ImportError:
+        return True
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0] >= LEAST_DESCRIPTORS
 
 
 def _fork_all() -> None:

@@ -26,6 +26,7 @@ from susurrus.models.graphs.layers import FloatArray, FloatLayers
 from susurrus.models.graphs.smoothing import calibrated_layers
 from susurrus.models.mel import LogMel, pad_frames, slaney_filters
 from susurrus.models.runtime import open_session
+from susurrus.models.sessions import every_position
 
 
 class ObservedLayers(FloatLayers):
@@ -70,7 +71,7 @@ def calibrate(checkpoint: Checkpoint, mels: Iterator[NDArray[np.float32]]) -> di
         graph.save(Path(folder, "encoder.onnx"))
         session = open_session(Path(folder, "encoder.onnx"), graph.contract)
         for mel in mels:
-            found = session.run([absmax_name(name) for name in names], {"mel": mel[np.newaxis]})
+            found = session.run([absmax_name(name) for name in names], every_position(mel))
             for name, vector in zip(names, found, strict=True):
                 largest[name] = np.maximum(largest.get(name, 0), vector)
     return {name: vector.astype(np.float16) for name, vector in largest.items()}

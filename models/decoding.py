@@ -151,10 +151,10 @@ class WindowDecoder:
         asked = options.timestamps and not _is_utterance(window)
         prompt = self._prompt(language, recording, timestamps=asked)
         wanted = replace(options, timestamps=asked)
-        if not window.is_full:  # what is doubtful is not worth another temperature, but all of the window
+        if window.may_be_redone:  # what is doubtful is not worth another temperature, but all of the window
             wanted = replace(wanted, temperatures=options.temperatures[:1])
         attempt = yield from self._ladder.climb(window, prompt, wanted, no_speech_prob)
-        if not window.is_full and not is_sound(attempt, options, no_speech_prob):
+        if window.may_be_redone and not is_sound(attempt, options, no_speech_prob, window.speech):
             recording.votes.restore(*votes)
             return None
         sampled = attempt.candidate.tokens

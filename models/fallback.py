@@ -11,9 +11,12 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from susurrus.models.cues import Timed, seconds
 from susurrus.models.options import DecodingOptions
 from susurrus.models.search import Candidate
 
+SPARSE_TOKENS = 1.5
+"""Tokens for a second of speech; slow English has three."""
 MAX_STEPS_FACTOR = 3
 """No further temperature is tried once a window has taken so many times the steps that one try may take."""
 
@@ -50,9 +53,18 @@ def is_good(attempt: Attempt, options: DecodingOptions, no_speech_prob: float) -
     return options.logprob_threshold is None or attempt.candidate.avg_logprob >= options.logprob_threshold
 
 
-def is_sound(attempt: Attempt, options: DecodingOptions, no_speech_prob: float) -> bool:
-    """Whether a text that was understood with sampled silence may stand: it is good, and it came to an end."""
-    return attempt.candidate.ended and is_good(attempt, options, no_speech_prob)
+def is_sound(
+    attempt: Attempt, options: DecodingOptions, no_speech_prob: float, speech: Sequence[Timed] = ()
+) -> bool:
+    """Whether a text that was understood with sampled silence may stand.
+
+    It is good, it came to an end, and there is enough of it for the speech that was heard: of three sentences that are
+    the same the decoder may write one.
+    """
+    if is_silence(attempt, options, no_speech_prob):
+        return True
+    enough = len(attempt.candidate.tokens) >= SPARSE_TOKENS * seconds(speech)
+    return attempt.candidate.ended and enough and is_good(attempt, options, no_speech_prob)
 
 
 def is_silence(attempt: Attempt, options: DecodingOptions, no_speech_prob: float) -> bool:

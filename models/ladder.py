@@ -55,6 +55,8 @@ class EncodedWindow:
     """Where somebody speaks, in seconds from the start of the window."""
     context: AudioContext | None = None
     """Which positions of the window the hidden states are; None: all, one by one."""
+    is_final: bool = False
+    """It cannot be had again with other positions."""
 
     @classmethod
     def in_recording(
@@ -70,9 +72,9 @@ class EncodedWindow:
         return cls(index, encoded[0], end - start, spans, encoded[1])
 
     @property
-    def is_full(self) -> bool:
-        """Whether every position of the window was computed."""
-        return self.context is None or self.context.is_full
+    def may_be_redone(self) -> bool:
+        """Whether there is more to be had of the window than these hidden states."""
+        return not self.is_final and self.context is not None and not self.context.is_full
 
 
 class Ladder:

@@ -58,8 +58,8 @@ class Encoder:
             raise ValueError(f"mel has shape {mel.shape}, wanted ({self._n_mels}, frames)")
         if mel.shape[1] % 2 or not 0 < mel.shape[1] <= self.max_frames:
             raise ValueError(f"{mel.shape[1]} mel frames: wanted an even number up to {self.max_frames}")
-        positions = np.arange(mel.shape[1] // 2)
-        return self._run(mel, positions, positions, np.zeros(len(positions), np.float32))
+        hidden_states: FloatArray = self._session.run(None, every_position(mel))[0][0]
+        return hidden_states
 
     def encode_window(self, mel: FloatArray, silence: float, *, full: bool = False) -> tuple[FloatArray, AudioContext]:
         """Encodes a window of 30 s of which only some holds audio.
@@ -389,6 +389,14 @@ class Decoder:
         self._binding.bind_ortvalue_input(name, value)
         if f"present_{name}" in self._outputs:
             self._binding.bind_ortvalue_output(f"present_{name}", value)
+
+
+def every_position(mel: FloatArray) -> dict[str, NDArray[Any]]:
+    """Inputs of the encoder's graph for frames as they are, float32 (n_mels, T): each position stands for itself."""
+    positions = np.arange(mel.shape[1] // 2)
+    zeros = np.zeros(len(positions), np.float32)
+    batch = mel[np.newaxis].astype(np.float32, copy=False)
+    return {"mel": batch, "rows": positions, "positions": positions, "log_counts": zeros}
 
 
 def check_tokens(tokens: Sequence[int], end: int, dimensions: Dimensions) -> None:

@@ -419,6 +419,8 @@ class Features(Message):
     """This window is wanted with every encoder position: by its options, or because a sample was too little."""
     more: bool = _since(3, False)
     """The next window of the job is ready and follows: a decoder may wait for it, to decode both side by side."""
+    live: bool = _since(3, False)
+    """Its audio comes when it comes, and nobody will have time for a Redo: a decoder does with the window as it is."""
 
 
 @record
@@ -443,6 +445,8 @@ class HiddenStates(Message):
     kept: int = _since(3, 0)
     """How many of the window's positions come first, one by one; the others are a sample of the rest. 0: all."""
     more: bool = _since(3, False)
+    """As in Features."""
+    live: bool = _since(3, False)
     """As in Features."""
 
 

@@ -25,7 +25,7 @@ from tests.run.conftest import Finished, Running
 DICE = random.Random(42)  # noqa: S311 - moments, not secrets
 EVERY_IMPORT = {"PYTHONPROFILEIMPORTTIME": "1"}
 # run.py's handler stands once argparse is imported; before it the interpreter itself answers Ctrl-C.
-FIRST_MOMENT, LAST_MOMENT = 10, 310
+FIRST_MOMENT, LAST_MOMENT = 10, 250
 
 
 @pytest.fixture(scope="module")
