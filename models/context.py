@@ -3,11 +3,11 @@
 Whisper was trained on windows of 30 s. A shorter recording is filled up with silence, and the encoder spends most of
 its time on that; leaving the silence out changes the answers, because in every softmax the silent keys had their share.
 So the silence is *sampled and weighted*: its first second is kept position by position, and of the rest one position in
-ten, the middle one of its block. Each of these keys is given the weight of the block it stands for: the logarithm of
+eight, the middle one of its block. Each of these keys is given the weight of the block it stands for: the logarithm of
 the number of positions is added to its attention scores, in every encoder layer and in the decoder's cross-attention.
 
-    position   0 ... audio ... | one second of silence | .....x....|.....x....| ... 1499
-    weight     1  1  1 1 1  1  | 1 1 1 1 1 1 1 1 1 1 1 |     10    |    10    | ...
+    position   0 ... audio ... | one second of silence | ...x....|...x....| ... 1499
+    weight     1  1  1 1 1  1  |  1 1 1 1 1 1 1 1 1 1  |    8   |    8   | ...
 
 Positions keep their place in the window, so timestamps mean what they always do. With a weight of one each, nothing is
 left of all this but Whisper. This project's own; measured in docs/performance.md.
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 KEPT_SECONDS = 1.0
 """Silence behind the audio that is computed position by position."""
-BLOCK = 10
+BLOCK = 8
 """Positions of the silence behind that, of which one is computed."""
 
 _EDGE = 3  # positions of silence that the convolutions are given: the first hears audio, the last the window's edge

@@ -53,9 +53,7 @@ def is_good(attempt: Attempt, options: DecodingOptions, no_speech_prob: float) -
     return options.logprob_threshold is None or attempt.candidate.avg_logprob >= options.logprob_threshold
 
 
-def is_sound(
-    attempt: Attempt, options: DecodingOptions, no_speech_prob: float, speech: Sequence[Timed] = ()
-) -> bool:
+def is_sound(attempt: Attempt, options: DecodingOptions, no_speech_prob: float, speech: Sequence[Timed] = ()) -> bool:
     """Whether a text that was understood with sampled silence may stand.
 
     It is good, it came to an end, and there is enough of it for the speech that was heard: of three sentences that are

@@ -34,7 +34,7 @@ def test_an_example_of_the_embedding_guide_runs_as_it_stands(example: str, base:
         check=False,
     )
     assert (run.returncode, run.stderr) == (0, "")
-    assert "young man" in run.stdout or "your country" in run.stdout or "(241, 512)" in run.stdout
+    assert "young man" in run.stdout or "your country" in run.stdout or "(276, 512)" in run.stdout
 
 
 def test_the_guide_has_examples() -> None:

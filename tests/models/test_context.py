@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TOKENS = [257, 258, 5, 9, 300, 17]
-SAMPLED = AudioContext(kept=19, total=50)  # of the tiny model's window of a second: 19 and then 4 for 31
+SAMPLED = AudioContext(kept=19, total=50)  # of the tiny model's window of a second: 19, and 4 for the other 31
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +77,7 @@ def test_a_weighted_key_counts_as_often_as_it_says(
     assert relative_rms(np.array(found), wanted) < tolerance
     decoder.begin(states)
     unweighted = [decoder.step([token]).copy() for token in TOKENS]
-    assert relative_rms(np.array(unweighted), wanted) > 4 * tolerance  # it would be seen
+    assert relative_rms(np.array(unweighted), wanted) > 2 * tolerance  # it would be seen
 
 
 def test_counts_of_another_length_are_refused(tiny: Path) -> None:
@@ -99,7 +99,7 @@ def test_eleven_seconds_are_understood_from_less_than_half_of_the_positions(base
     whisper = Whisper.load(base)
     mel, silence = LogMel.from_directory(base)(samples)
     states, _ = Encoder(base).encode_window(mel, silence)
-    assert len(states) == 600 + 1 + 90
+    assert len(states) == 601 + 113
     sampled, full = (whisper.transcribe(samples, language="en", full_context=full) for full in (False, True))
     assert sampled.text == full.text
 
