@@ -108,8 +108,8 @@ class DecoderBehaviour(Behaviour):
             if not self._is_settled(work):  # the next one has to wait for it
                 bound.add(work.job)
         latest = {work.job: work for work in ready}
-        pressing = self._begun or len(ready) >= self._side_by_side.room or self._ended < ALONE
-        if not pressing and all(work.more and self._is_settled(work) for work in latest.values()):
+        enough = len(ready) + len(self._begun) >= self._side_by_side.room or self._ended < ALONE
+        if not enough and all(work.more and self._is_settled(work) for work in latest.values()):
             return []
         for work in ready[: max(0, room)]:
             self._waiting.remove(work)

@@ -70,7 +70,7 @@ def begin(words: Sequence[str]) -> None:
 
 
 def _has_descriptors() -> bool:
-    """Whether those who wait leave enough for the sockets of a pipeline: ZeroMQ ends a process that runs out of them."""
+    """Whether those who wait leave enough for a pipeline's sockets: ZeroMQ ends a process that runs out of them."""
     try:
         import resource  # noqa: PLC0415 - not on every system
     except ImportError:

@@ -131,7 +131,8 @@ def test_windows_of_a_settled_recording_wait_for_each_other_while_more_come(hous
     assert house.desk.released == 7
 
 
-def test_a_window_that_comes_while_others_are_decoded_joins_them(house: House) -> None:
+def test_windows_that_come_while_others_are_decoded_join_them_when_there_is_no_more_room_then(house: House) -> None:
+    """One that joins alone would keep the batch small: it waits for others, or for room for one only."""
     house.warm()
     house.send(window(0))
     house.work()
@@ -139,7 +140,10 @@ def test_a_window_that_comes_while_others_are_decoded_joins_them(house: House) -
     house.decoder.go_on(house.desk)
     house.send(window(3, more=True))
     house.decoder.go_on(house.desk)
-    assert house.desk.of(Working) == [0, 1, 2, 3]
+    assert house.desk.of(Working) == [0, 1, 2]
+    house.send(window(4, more=True))
+    house.decoder.go_on(house.desk)
+    assert house.desk.of(Working) == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("options", [replace(PLAIN, condition_on_previous_text=True)])

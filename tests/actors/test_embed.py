@@ -41,7 +41,7 @@ def take(actor: EmbeddedActor) -> Message:
 
 
 def test_an_encoder_in_the_host_gives_what_its_session_gives(tiny: Path) -> None:
-    config, log_mel = ModelConfig.from_directory(tiny), LogMel.from_directory(tiny)
+    log_mel = LogMel.from_directory(tiny)
     mel, silence = log_mel(sounds(0.7))
     work = Features(
         job=new_id(),
