@@ -73,6 +73,7 @@ class DecoderBehaviour(Behaviour):
         """Take a window in; a traced decoder decodes it here and now."""
         if not isinstance(work, HiddenStates):
             return
+        self._recording(work)  # what is wrong with its options fails its job here, and nothing else
         self._waiting.append(work)
         while self.trace is not None and self.go_on(desk):
             pass

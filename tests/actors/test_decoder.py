@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from susurrus.actors.decoder import ALONE, WINDOWS, DecoderBehaviour
+from susurrus.models.errors import OptionError
 from susurrus.protocol import HiddenStates, Partial, Redo, Segment, TranscribeOptions, Working, new_id
 from tests.models.tiny import build_tiny, random_tensors, write_ctranslate2
 
@@ -207,3 +208,12 @@ def test_an_error_fails_its_job_alone(house: House) -> None:
     assert sorted(house.desk.of(Segment)) == [0, 2]
     assert [message[0] for message in house.desk.said if isinstance(message, tuple)] == [bad]
     assert house.desk.released == 3
+
+
+def test_options_that_this_model_does_not_know_fail_on_arrival(house: House) -> None:
+    """There the shell fails the job; later on the actor would end."""
+    with pytest.raises(OptionError, match="klingon"):
+        house.send(window(0, options=replace(PLAIN, language="klingon")))
+    house.send(window(1, job=new_id()))
+    house.work()
+    assert house.desk.of(Segment) == [1]
