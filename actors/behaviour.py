@@ -86,8 +86,12 @@ class Desk:
         self._shell.post(message)
 
     def works_on(self, job: bytes, window: int, attempt: int) -> None:
-        """Tell the hub what this actor is about to work on: what is to blame if nothing more is heard of it."""
+        """Tell the hub what this actor is about to work on: what is to blame if nothing more is heard of it.
+
+        It returns when that is on its way: what kills the actor at once must not keep it from being said.
+        """
         self.tell(Working(job=job, window=window, attempt=attempt))
+        self._shell.hand_over()
 
     def release(self) -> None:
         """Let the actor upstream send one more window: one that was kept is done."""

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
 
 LAST_WORDS_S = 0.2  # for Stopped to leave; a hub that is gone costs no more
 HUB_CHECK_S = 2.0  # between two looks whether the hub's process lives: an actor that nobody's child is sees it so
+HAND_OVER_S = 0.05  # it takes a tenth of a millisecond; what is later is late anyway
 RETRY_S = 0.05  # until the next try, when the hub does not read and its line is full
 
 log = logging.getLogger(__name__)
@@ -94,7 +95,7 @@ class Shell:
         self._context = context
         self._identity = Identity.new(self.name)
         self._work: queue.SimpleQueue[Work | Nudge | None] = queue.SimpleQueue()
-        self._outgoing: queue.SimpleQueue[tuple[Message, int | None]] = queue.SimpleQueue()
+        self._outgoing: queue.SimpleQueue[tuple[Message | threading.Event, int | None]] = queue.SimpleQueue()
         self._for_hub: deque[Message] = deque()  # what could not be sent yet: the other side does not read
         self._unused = 0  # windows granted to upstream that have not come
         self._wakeup = Wakeup()
@@ -114,6 +115,13 @@ class Shell:
         """Hand a message to the I/O thread: for the hub, or for the next actor of a lane."""
         self._outgoing.put((message, lane))
         self._wakeup.set()
+
+    def hand_over(self) -> None:
+        """Wait until what was posted is on its way; not long, if the I/O thread or the hub is slow."""
+        event = threading.Event()
+        self._outgoing.put((event, None))
+        self._wakeup.set()
+        event.wait(HAND_OVER_S)
 
     # --- the I/O thread ---
 
@@ -165,15 +173,26 @@ class Shell:
                 if isinstance(received.message, Features | HiddenStates):
                     self._arrived(received.message)
         self._wakeup.clear()
-        while not self._outgoing.empty():
-            message, lane = self._outgoing.get()
-            if isinstance(message, Credit):
-                self._unused += message.windows
-            (self._for_hub if lane is None else self.ways[lane].unsent).append(message)
+        awaited = self._take_outgoing()
         for way in self.ways.values():
             way.flush()
         while self._for_hub and self._tell_hub(self._for_hub[0]):
             self._for_hub.popleft()
+        for event in awaited:
+            event.set()
+
+    def _take_outgoing(self) -> list[threading.Event]:
+        """Sort what was posted by where it goes; who waits for it to be sent."""
+        awaited: list[threading.Event] = []
+        while not self._outgoing.empty():
+            message, lane = self._outgoing.get()
+            if isinstance(message, threading.Event):
+                awaited.append(message)
+                continue
+            if isinstance(message, Credit):
+                self._unused += message.windows
+            (self._for_hub if lane is None else self.ways[lane].unsent).append(message)
+        return awaited
 
     def _arrived(self, window: Features | HiddenStates) -> None:
         self._unused -= 1

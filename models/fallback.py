@@ -17,6 +17,8 @@ from susurrus.models.search import Candidate
 
 SPARSE_TOKENS = 1.5
 """Tokens for a second of speech; slow English has three."""
+SPARSE_SECONDS = 3.0
+"""Of less speech a word may be all there is."""
 MAX_STEPS_FACTOR = 3
 """No further temperature is tried once a window has taken so many times the steps that one try may take."""
 
@@ -61,7 +63,8 @@ def is_sound(attempt: Attempt, options: DecodingOptions, no_speech_prob: float, 
     """
     if is_silence(attempt, options, no_speech_prob):
         return True
-    enough = len(attempt.candidate.tokens) >= SPARSE_TOKENS * seconds(speech)
+    spoken = seconds(speech)
+    enough = spoken < SPARSE_SECONDS or len(attempt.candidate.tokens) >= SPARSE_TOKENS * spoken
     return attempt.candidate.ended and enough and is_good(attempt, options, no_speech_prob)
 
 

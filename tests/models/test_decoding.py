@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from susurrus.models.config import ModelConfig, SpecialTokens
+from susurrus.models.context import AudioContext
 from susurrus.models.decoding import WindowDecoder
 from susurrus.models.ladder import EncodedWindow
 from susurrus.models.options import DecodingOptions
@@ -513,3 +514,18 @@ def test_decoding_logs_no_text(stage: Stage, caplog: pytest.LogCaptureFixture) -
     with caplog.at_level(logging.DEBUG):
         stage.decode(stage.saying(*stage.text(" secret words")))
     assert "secret" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("words", "length", "is_sound"), [(1, 0.8, True), (1, 2.9, True), (5, 3.0, True), (4, 3.0, False), (12, 9.0, False)]
+)
+def test_a_text_far_too_short_for_its_speech_is_not_taken_from_a_sample(
+    stage: Stage, words: int, length: float, is_sound: bool
+) -> None:
+    speech, options = (Span(0.0, length),), replace(ENGLISH, timestamps=False)
+    decoder = stage.decoder(stage.saying(*stage.text(" a") * words), options)
+    context = AudioContext(1000, 1500)
+    window = EncodedWindow(0, np.zeros((len(context.counts), 512), np.float32), 10.0, speech, context)
+    for final in (False, True):
+        _, decoded = finish(decoder, replace(window, is_final=final), stage.recording)
+        assert (decoded is not None) == (is_sound or final)
