@@ -112,7 +112,10 @@ def test_consoles_that_attach_after_the_end_show_the_text_and_the_pipeline_goes_
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(cli.runtime))
     with Pipeline(tiny, threads=1) as pipeline:
         assert text_of(transcribe(pipeline, clip)) == undisturbed
-        consoles = [cli.start("--attach", "--quiet"), cli.start("--attach", pipeline.connection_file, "--json")]
+        consoles = [
+            cli.start("--attach", "--quiet", command=cli.here),
+            cli.start("--attach", pipeline.connection_file, "--json"),
+        ]
         assert consoles[0].out is not None
         assert consoles[0].out.wait_for(lambda _line: True) == undisturbed + "\n"
         state = consoles[1].wait_for_event("snapshot")["jobs"][0]
