@@ -100,6 +100,8 @@ class DecoderBehaviour(Behaviour):
 
     def _next(self) -> list[HiddenStates]:
         """Those that begin now, taken from those that wait."""
+        if not self._waiting:
+            return []
         room = (self._side_by_side.room if self._ended >= ALONE else 1) - len(self._begun)
         bound = {begun.work.job for begun in self._begun.values() if not begun.recording.is_settled}
         ready: list[HiddenStates] = []

@@ -20,6 +20,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from susurrus.models.mel import pad_frames
+
 KEPT_SECONDS = 1.0
 """Silence behind the audio that is computed position by position."""
 BLOCK = 8
@@ -88,10 +90,7 @@ class AudioContext:
             silence: value of all frames behind them.
         """
         n_frames = 2 * self.total if self.is_full else min(2 * self.total, 2 * (-(-mel.shape[1] // 2) + _EDGE))
-        padded = np.full((mel.shape[0], n_frames), silence, np.float32)
-        kept = min(n_frames, mel.shape[1])
-        padded[:, :kept] = mel[:, :kept]
-        return padded
+        return pad_frames(mel, silence, n_frames)
 
     def rows(self, n_frames: int) -> NDArray[np.int64]:
         """The convolved position of `frames`, of n_frames, that each of `positions` takes, int64 (C,)."""

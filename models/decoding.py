@@ -79,7 +79,7 @@ class WindowDecoder:
             config: of the model.
             load_aligner: called before the first recording whose word times are wanted.
         """
-        self.session = self._session = session
+        self.session = session
         self._config = config
         self._tokenizer = tokenizer
         self._special = tokenizer.special
@@ -145,7 +145,7 @@ class WindowDecoder:
             decoded again. The recording then is as it was.
         """
         options, votes = recording.options, recording.votes.state
-        self._session.begin(window.hidden_states, None if window.context is None else window.context.log_counts)
+        self.session.begin(window.hidden_states, None if window.context is None else window.context.log_counts)
         no_speech_prob, heard = self._listen()
         language, probability, probabilities = self._language(heard, no_speech_prob, recording)
         asked = options.timestamps and not _is_utterance(window)
@@ -197,7 +197,7 @@ class WindowDecoder:
         openai-whisper reads the first behind the prompt where there is one. Here it is asked without: what was said
         before says nothing about whether somebody speaks now, and one step answers both questions.
         """
-        logits = self._session.step((self._special.sot,)).astype(np.float64)
+        logits = self.session.step((self._special.sot,)).astype(np.float64)
         weights = np.exp(logits - logits.max())
         languages = weights[self._languages]
         return float(weights[self._special.no_speech] / weights.sum()), languages / languages.sum()
