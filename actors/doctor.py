@@ -31,7 +31,6 @@ from susurrus.protocol import EndpointError, Transport
 from susurrus.protocol.runtime import LOCK_NAME, candidates, is_live, runtime_folders, unusable
 
 _ENOUGH_MEMORY = 1.0  # GB; what a pipeline with Base takes, and some
-_SLOWER = "about a seventh"  # of the encoder's time, without VNNI; see docs/hardware.md
 
 
 @dataclass(slots=True)
@@ -141,8 +140,6 @@ def _check_onnxruntime(finding: Finding) -> None:
     from susurrus.models.saturation import products_saturate  # noqa: PLC0415 - as above
 
     finding.facts |= {"providers": available_providers(), "fast_int8_is_exact": not products_saturate()}
-    if products_saturate():
-        finding.warnings.append(f"no VNNI: the INT8 encoder takes {_SLOWER} longer, for the same answers as with it")
 
 
 def _check_arithmetic(finding: Finding) -> None:

@@ -65,7 +65,7 @@ def open_session(path: Path, contract: Contract, threads: int = 0, provider: str
         ModelError: The graph cannot be loaded or is another one.
         OptionError: There is no such provider.
     """
-    session = load_graph(path, threads, provider)
+    session = _load(path, threads, provider, _PROVISION_AGAIN, precise=False)  # its weights overflow nowhere
     _check_contract(path, session, contract)
     return session
 
@@ -73,7 +73,7 @@ def open_session(path: Path, contract: Contract, threads: int = 0, provider: str
 def load_graph(
     path: Path, threads: int = 0, provider: str = CPU, *, fix: str = _PROVISION_AGAIN
 ) -> ort.InferenceSession:
-    """Loads any graph, as every session of this package is set up.
+    """Loads a graph that others have made: its INT8 products are exact too, if more slowly (`models/saturation.py`).
 
     Args:
         path: The graph; its weights lie in it or beside it.
@@ -85,18 +85,22 @@ def load_graph(
         ModelError: The graph cannot be loaded.
         OptionError: There is no such provider.
     """
-    threads = threads or usable_cpus()
-    providers = execution_providers(provider, threads)
-    try:
-        session = _create_session(path, _session_options(threads), providers)
-    except Exception as error:  # ONNX Runtime's errors have no class of their own in common
-        raise ModelError(f"{path} cannot be loaded ({_one_line(error)}): {fix}") from error
+    session = _load(path, threads, provider, fix, precise=products_saturate() and precision_mode_works())
     if session.get_modelmeta().custom_metadata_map.get("precision") != "float32":
         _warn_of_saturation()
     return session
 
 
-def _session_options(threads: int) -> ort.SessionOptions:
+def _load(path: Path, threads: int, provider: str, fix: str, *, precise: bool) -> ort.InferenceSession:
+    threads = threads or usable_cpus()
+    providers = execution_providers(provider, threads)
+    try:
+        return _create_session(path, _session_options(threads, precise=precise), providers)
+    except Exception as error:  # ONNX Runtime's errors have no class of their own in common
+        raise ModelError(f"{path} cannot be loaded ({_one_line(error)}): {fix}") from error
+
+
+def _session_options(threads: int, *, precise: bool) -> ort.SessionOptions:
     options = ort.SessionOptions()
     options.log_severity_level = _LOG_ERRORS
     # A number that is given keeps ONNX Runtime from pinning threads to CPUs that the process may not use.
@@ -107,7 +111,7 @@ def _session_options(threads: int) -> ort.SessionOptions:
     options.enable_mem_pattern = False
     for key, value in _SETTINGS.items():
         options.add_session_config_entry(key, value)
-    if products_saturate() and precision_mode_works():
+    if precise:
         options.add_session_config_entry(PRECISION_MODE, "1")
     return options
 
@@ -149,7 +153,7 @@ def _tell_of_cpu(provider: str, graph: str, reason: str) -> None:
 def _warn_of_saturation() -> None:
     if products_saturate() and not precision_mode_works():
         about = {"onnxruntime": ort.__version__, "fix": "ONNX Runtime 1.30 or newer, or --precision float32"}
-        _log.warning("INT8 products are not exact on this processor", extra=about)
+        _log.warning("INT8 products of this export are not exact on this processor", extra=about)
 
 
 def _one_line(error: Exception) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 
 from susurrus.models.config import Dimensions, ModelConfig
 
-GRAPH_FORMAT = "2"
+GRAPH_FORMAT = "3"
 """Version of these contracts, stamped into the metadata of every graph."""
 
 

@@ -55,8 +55,8 @@ class FloatLayers:
 class DynamicInt8Layers(FloatLayers):
     """INT8 weights with a scale for each output; activations quantized as they come.
 
-    The weights are signed: unsigned ones take twice the time. Processors without VNNI instructions would saturate
-    there, which the sessions prevent with ONNX Runtime's x64 precision mode.
+    The weights are signed: unsigned ones take up to twice the time. They are scaled so that no processor saturates, see
+    `quantize_rows`.
     """
 
     def linear(self, graph: Graph, x: str, name: str, weight: FloatArray, bias: FloatArray) -> str:

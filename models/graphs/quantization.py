@@ -17,10 +17,17 @@ EMBEDDING_BLOCK = 64
 LAYER_BLOCK = 32
 _MIN_BLOCK = 16  # of MatMulNBits and GatherBlockQuantized
 _LARGEST = 127
+_LARGEST_PAIR = np.iinfo(np.int16).max // np.iinfo(np.uint8).max  # 128
+_ROUNDED = 1 / 1024  # so much less, and two that are rounded up do not pass it
 
 
 def quantize_rows(weight: FloatArray) -> tuple[NDArray[np.int8], FloatArray]:
-    """Quantizes with one scale for each output.
+    """Quantizes with one scale for each output, for products with uint8 that any processor computes exactly.
+
+    Without VNNI, x86 multiplies two neighbours by uint8 activations and adds the products in 16 bits (VPMADDUBSW of
+    AVX2). That cannot overflow if two stored neighbours, inputs 2 i and 2 i + 1, add up to no more than 128: where the
+    largest weights of an output are neighbours of one sign its step is up to twice the usual one, and 1.2 times on
+    average of Whisper base. Seven bits for all would be twice everywhere.
 
     Args:
         weight: float32 (n_outputs, n_inputs).
@@ -28,7 +35,9 @@ def quantize_rows(weight: FloatArray) -> tuple[NDArray[np.int8], FloatArray]:
     Returns:
         int8 (n_outputs, n_inputs) and float32 (n_outputs,): weight is about stored * scale.
     """
-    scales = _scales(np.abs(weight).max(axis=1))
+    pairs = np.abs(np.add.reduceat(weight, np.arange(0, weight.shape[1], 2), axis=1)).max(axis=1)
+    largest = np.maximum(np.abs(weight).max(axis=1), pairs * (_LARGEST / (_LARGEST_PAIR - _ROUNDED)))
+    scales = _scales(largest.astype(np.float32))
     return np.rint(weight / scales[:, None]).astype(np.int8), scales
 
 

@@ -21,7 +21,7 @@ from susurrus.models.optimum.files import export_precision, is_export
 FILE_NAME = "manifest.json"
 FORMAT = 1
 
-BUILDER_VERSION = 3
+BUILDER_VERSION = 4
 """Raised when the builder writes other bytes for the same weights: older directories are then built anew."""
 
 PRECISIONS = ("int8", "float32")

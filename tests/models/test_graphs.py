@@ -121,8 +121,11 @@ def test_the_decoder_is_whispers(
         assert relative_rms(decoder.step([token]), wanted[count]) < tolerance
 
 
-def test_cross_attention_is_stored_to_half_a_step_of_its_own_scale(tiny: Path, reference: NumpyWhisper) -> None:
-    hidden_states = reference.encode(random_mel(60)).astype(np.float32)[np.newaxis]
+@pytest.mark.parametrize("positions", [1, 7, 8, 9, 30])
+def test_cross_attention_is_stored_to_half_a_step_of_its_own_scale(
+    tiny: Path, reference: NumpyWhisper, positions: int
+) -> None:
+    hidden_states = reference.encode(random_mel(2 * positions)).astype(np.float32)[np.newaxis]
     found = {}
     for stem, quantized in (("cross_attention", True), ("cross_attention_float", False)):
         contract = cross_attention_contract(DIMENSIONS, quantized=quantized)
@@ -131,7 +134,7 @@ def test_cross_attention_is_stored_to_half_a_step_of_its_own_scale(tiny: Path, r
             zip(contract.outputs, session.run(list(contract.outputs), {"hidden_states": hidden_states}), strict=True)
         )
     for name, exact in found[False].items():
-        assert exact.shape == (1, 2, 30, 32)
+        assert exact.shape == (1, 2, positions, 32)
         stored, scale = found[True][name], found[True][name[:-1] + f"scale_{name[-1]}"].reshape(1, 2, 1, 32)
         assert (np.abs(stored * scale - exact) <= 0.5001 * scale).all()
         assert (np.abs(stored).max(axis=2) == 127).all()  # the scale is as fine as it can be

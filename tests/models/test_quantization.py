@@ -48,8 +48,27 @@ def test_a_row_is_stored_to_half_a_step_of_its_own(weight: NDArray[np.float32]) 
     assert stored.min() >= -127
     error = np.abs(stored.astype(np.float64) * scales[:, np.newaxis] - weight)
     assert (error <= 0.5001 * scales[:, np.newaxis]).all()
-    used = np.abs(weight).max(axis=1) > 1e-30
-    assert np.allclose(scales[used], np.abs(weight[used]).max(axis=1) / 127)
+
+
+@given(weight=WEIGHTS)
+@settings(max_examples=100, deadline=None)
+def test_neighbours_times_the_largest_activations_fit_into_16_bits_and_no_step_is_larger_than_that_takes(
+    weight: NDArray[np.float32],
+) -> None:
+    stored, scales = quantize_rows(weight)
+    for row, values, scale in zip(stored.astype(int), weight.astype(float), scales, strict=True):
+        sums = [255 * first + 255 * second for first, second in zip(row[::2], row[1::2], strict=True)]
+        assert -(2**15) <= min(sums) <= max(sums) < 2**15
+        largest = max(abs(value) for value in values)
+        pair = max(abs(first + second) for first, second in zip(values[::2], values[1::2], strict=True))
+        if largest > 1e-30:
+            assert np.isclose(scale, max(largest / 127, pair / 128), rtol=1e-4)
+
+
+def test_a_last_input_without_a_neighbour_is_stored_like_the_others() -> None:
+    stored, scales = quantize_rows(np.array([[1, 1, 2], [1, -1, 0.5]], np.float32))
+    assert stored.tolist() == [[64, 64, 127], [127, -127, 64]]
+    assert np.allclose(scales, [2 / 127, 1 / 127])
 
 
 @given(weight=WEIGHTS, block=st.sampled_from([16, 32, 64]))

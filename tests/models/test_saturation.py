@@ -11,7 +11,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from susurrus.models import arithmetic, runtime, saturation
-from susurrus.models.runtime import load_graph
+from susurrus.models.config import ModelConfig
+from susurrus.models.graphs import layers
+from susurrus.models.graphs.contract import encoder_contract
+from susurrus.models.runtime import load_graph, open_session
 from susurrus.models.saturation import PRECISION_MODE, products_saturate
 
 if TYPE_CHECKING:
@@ -25,6 +28,8 @@ WEIGHTS = {
     "smallest": np.full((WIDTH, 32), -127, np.int8),
     "random": np.random.default_rng(0).integers(-127, 128, (WIDTH, 32)).astype(np.int8),
 }
+
+UNIT = np.ones(64, np.float32)
 
 
 def integer_product(folder: Path, weights: NDArray[np.int8], *, inside_branch: bool = False) -> Path:
@@ -71,13 +76,27 @@ def test_layers_of_encoder_and_decoder_are_exact() -> None:
 def test_the_numbers_are_such_that_saturation_would_show(monkeypatch: pytest.MonkeyPatch) -> None:
     if not products_saturate():
         pytest.skip("this processor's fast product is exact")
-    monkeypatch.setattr(runtime, "products_saturate", lambda: False)
+    monkeypatch.setattr(layers, "quantize_rows", lambda weight: (np.rint(weight * 127).astype(np.int8), UNIT / 127))
     assert arithmetic.encoder_error() > 0.1
 
 
-def test_exactness_does_not_hang_on_the_probe_where_nothing_saturates(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_graphs_of_ours_need_no_slower_product(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runtime, "products_saturate", lambda: True)
-    assert arithmetic.encoder_error() < arithmetic.ROUNDING
+    contract = encoder_contract(ModelConfig.from_directory(tiny).dimensions)
+    options = open_session(tiny / "int8" / "encoder.onnx", contract, 1).get_session_options()
+    with pytest.raises(RuntimeError, match=PRECISION_MODE):  # not there
+        options.get_session_config_entry(PRECISION_MODE)
+
+
+def test_no_weights_of_ours_overflow_beside_any_activations(tiny: Path) -> None:
+    for stem in ("encoder", "cross_attention"):
+        graph = onnx.load(tiny / "int8" / f"{stem}.onnx").graph
+        stored = {tensor.name: tensor for tensor in graph.initializer}
+        products = [node.input[1] for node in graph.node if node.op_type == "DynamicQuantizeMatMul"]
+        assert products
+        for name in products:
+            weight = numpy_helper.to_array(stored[name]).astype(int)
+            assert np.abs(weight[0::2] + weight[1::2]).max() * 255 < 2**15
 
 
 def test_only_a_processor_that_saturates_gets_the_slower_product(
