@@ -11,7 +11,7 @@ from functools import partial
 from onnx import TensorProto
 
 from susurrus.models.checkpoints.checkpoint import Checkpoint
-from susurrus.models.config import Dimensions
+from susurrus.models.dimensions import Dimensions
 from susurrus.models.graphs.builder import MICROSOFT, Graph, WeightsFile
 from susurrus.models.graphs.contract import alignment_contract
 from susurrus.models.graphs.decoder import KEY_COUNTS, DecoderLayers, add_key_counts

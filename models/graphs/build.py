@@ -12,13 +12,8 @@ from pathlib import Path
 
 from susurrus.models.checkpoints.checkpoint import Checkpoint
 from susurrus.models.checkpoints.files import SourceFiles
-from susurrus.models.config import (
-    MODEL_FILE,
-    VOCABULARY_FILE,
-    AudioParameters,
-    ModelConfig,
-    read_vocabulary,
-)
+from susurrus.models.config import MODEL_FILE, ModelConfig
+from susurrus.models.dimensions import AudioParameters
 from susurrus.models.errors import ModelError, OptionError
 from susurrus.models.graphs.alignment import alignment_graph
 from susurrus.models.graphs.builder import Graph, WeightsFile, write_whole
@@ -28,7 +23,7 @@ from susurrus.models.graphs.encoder import cross_attention_graph, encoder_graph
 from susurrus.models.graphs.layers import BlockInt8Layers, DynamicInt8Layers, FloatLayers, Layers
 from susurrus.models.graphs.smoothing import Calibration, calibration_fits, load_calibration
 from susurrus.models.mel import FILTERS_FILE, slaney_filters
-from susurrus.models.vocabulary import complete_tokens, read_hugging_face_tokens
+from susurrus.models.vocabulary import VOCABULARY_FILE, complete_tokens, read_hugging_face_tokens, read_vocabulary
 
 __all__ = ["PRECISIONS", "Precision", "SourceFiles", "build_model"]
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from susurrus.models.config import Dimensions, ModelConfig
+from susurrus.models.config import ModelConfig
+from susurrus.models.dimensions import Dimensions
 
 GRAPH_FORMAT = "3"
 """Version of these contracts, stamped into the metadata of every graph."""

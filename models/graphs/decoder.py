@@ -18,7 +18,7 @@ from functools import partial
 import numpy as np
 
 from susurrus.models.checkpoints.checkpoint import Checkpoint
-from susurrus.models.config import Dimensions
+from susurrus.models.dimensions import Dimensions
 from susurrus.models.graphs.builder import MICROSOFT, Graph, WeightsFile
 from susurrus.models.graphs.contract import cross_cache, decoder_contract, self_cache, self_test_contract
 from susurrus.models.graphs.encoder import layer_norm, linear
