@@ -165,7 +165,7 @@ class Client:
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self._delivered:
-            self._check_alive()  # what said so may have come together with the last events
+            self._check_stopped()  # what said so may have come together with the last events
             woken = self._turn(None if deadline is None else max(0.0, deadline - time.monotonic()))
             if woken or (deadline is not None and time.monotonic() >= deadline):
                 break
@@ -239,12 +239,16 @@ class Client:
             self._asked = time.monotonic()
             self._hub.send(SnapshotRequest())
 
-    def _check_alive(self) -> None:
-        if self._delivered:
-            return
+    def _check_stopped(self) -> None:
         stopped = self._view.stopped
         if stopped is not None:
             raise PipelineError(stopped.code or STOPPED, stopped.text or "the pipeline was stopped")
+
+    def _check_alive(self) -> None:
+        """Silence means something only once all that has come is taken in: our owner may have been away for long."""
+        if self._delivered:
+            return
+        self._check_stopped()
         reason = self._connection.why_lost(self._hub, self._heard, self._patience)
         if reason:
             raise PipelineError("gone", reason)

@@ -100,8 +100,7 @@ class Console:
         try:
             while self._view.stopped is None and self._exit_code is None:
                 wait_for(poller, self._timeout())
-                self._turn()
-                reason = self._connection.why_lost(self._hub, self._heard, SILENCE_S)
+                reason = self._turn()
                 if reason:
                     self._renderer.error(reason)
                     return exits.PIPELINE
@@ -111,8 +110,11 @@ class Console:
         finally:
             self._close()
 
-    def _turn(self) -> None:
-        """Take in everything that has come, then draw once."""
+    def _turn(self) -> str:
+        """Take in everything that has come, then draw once; return why the pipeline counts as lost, if it does.
+
+        That is judged before the drawing, which may take long: its reader may have paused, and events wait meanwhile.
+        """
         self._wakeup.clear()
         changes: list[Change] = []
         for received in receive_all(self._events, self._bad_frames):
@@ -130,9 +132,11 @@ class Console:
                 self._pings.append((received.message.number, self._requests))
         if self._welcomed and self._view.needs_snapshot and time.monotonic() >= self._asked + SNAPSHOT_PAUSE_S:
             self._ask_for_snapshot()
+        reason = self._connection.why_lost(self._hub, self._heard, SILENCE_S)
         self._renderer.on_change(self._view, changes)
         self._view.forget_ended(in_order=True)
         self._answer_pings()
+        return reason
 
     def _ask_for_snapshot(self) -> None:
         self._asked = time.monotonic()
