@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from susurrus.models.config import Dimensions
+from susurrus.models.dimensions import Dimensions
 from susurrus.models.graphs.builder import Graph, WeightsFile
 from susurrus.models.graphs.contract import Contract, TensorSpec, self_test_contract
 from susurrus.models.graphs.decoder import self_test_graph

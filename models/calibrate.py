@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from susurrus.models.audio import AudioReader
 from susurrus.models.checkpoints.files import Checkpoint, SourceFiles, open_checkpoint
-from susurrus.models.config import AudioParameters, ModelConfig
+from susurrus.models.config import ModelConfig
+from susurrus.models.dimensions import AudioParameters
 from susurrus.models.errors import SusurrusError
 from susurrus.models.frontend import Frontend
 from susurrus.models.graphs.builder import Graph, WeightsFile

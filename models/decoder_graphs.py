@@ -9,7 +9,8 @@ import numpy as np
 import onnxruntime as ort
 from numpy.typing import NDArray
 
-from susurrus.models.config import Dimensions, ModelConfig
+from susurrus.models.config import ModelConfig
+from susurrus.models.dimensions import Dimensions
 from susurrus.models.graphs.contract import (
     Contract,
     cross_attention_contract,

@@ -7,6 +7,11 @@ SusurrusError
 └── OutputError   a result cannot be written
 """
 
+REPAIR = "provision the model again: python -m susurrus.models.provision"
+"""The fix for files that the builder writes."""
+COPY = "take another copy of the checkpoint"
+"""The fix for files that came with the checkpoint."""
+
 
 class SusurrusError(Exception):
     """Base of every error that is reported as one line, without a traceback."""
@@ -26,3 +31,10 @@ class OptionError(SusurrusError):
 
 class OutputError(SusurrusError):
     """A result cannot be written."""
+
+
+def reason(error: Exception) -> str:
+    """One line for an exception of Python's own."""
+    if isinstance(error, KeyError):
+        return f"{error.args[0]} is missing"
+    return error.strerror or str(error) if isinstance(error, OSError) else str(error)

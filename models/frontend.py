@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from susurrus.models.config import AudioParameters
+from susurrus.models.dimensions import AudioParameters
 from susurrus.models.errors import OptionError
 from susurrus.models.mel import LogMel
 from susurrus.models.results import Span

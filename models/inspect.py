@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from susurrus.models.config import SpecialTokens
 from susurrus.models.errors import ModelError
 from susurrus.models.graphs.report import GraphReport, inspect_file
+from susurrus.models.special_tokens import SpecialTokens
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from susurrus.models.config import ModelConfig, SpecialTokens
+from susurrus.models.config import ModelConfig
 from susurrus.models.context import AudioContext
 from susurrus.models.cues import Timed, read_cues, seconds, uncovered
 from susurrus.models.fallback import MAX_STEPS_FACTOR, Attempt, best_of, is_good
@@ -23,6 +23,7 @@ from susurrus.models.options import DecodingOptions
 from susurrus.models.results import Hypothesis, Span
 from susurrus.models.rules import Prompt, rules_for
 from susurrus.models.search import Candidate, DecoderSession, Search, loop_length, stutters, without_loop
+from susurrus.models.special_tokens import SpecialTokens
 from susurrus.models.tokenizer import Tokenizer
 
 Float32Array = NDArray[np.float32]

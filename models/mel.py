@@ -15,7 +15,8 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from susurrus.models.blas import one_blas_thread
-from susurrus.models.config import MODEL_FILE, AudioParameters, ModelConfig
+from susurrus.models.config import MODEL_FILE, ModelConfig
+from susurrus.models.dimensions import AudioParameters
 from susurrus.models.errors import ModelError
 
 FILTERS_FILE = "mel_filters.json"

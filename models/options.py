@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass, replace
 from typing import TypedDict
 
-from susurrus.models.config import SpecialTokens
 from susurrus.models.errors import OptionError
 from susurrus.models.languages import to_code
+from susurrus.models.special_tokens import SpecialTokens
 
 TASKS = ("transcribe", "translate")
 

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from susurrus.models.config import ModelConfig, SpecialTokens
+    from susurrus.models.config import ModelConfig
+    from susurrus.models.special_tokens import SpecialTokens
 
 Float32Array = NDArray[np.float32]
 

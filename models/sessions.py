@@ -11,9 +11,10 @@ import numpy as np
 import onnxruntime as ort
 from numpy.typing import NDArray
 
-from susurrus.models.config import Dimensions, ModelConfig
+from susurrus.models.config import ModelConfig
 from susurrus.models.context import AudioContext
 from susurrus.models.decoder_graphs import DecoderGraphs
+from susurrus.models.dimensions import Dimensions
 from susurrus.models.graphs.contract import encoder_contract
 from susurrus.models.providers import CPU
 from susurrus.models.runtime import graph_path, open_session

@@ -17,9 +17,10 @@ from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Self
 
-from susurrus.models.config import VOCABULARY_FILE, ModelConfig, SpecialTokens
+from susurrus.models.config import ModelConfig
 from susurrus.models.errors import ModelError
-from susurrus.models.vocabulary import load_vocabulary
+from susurrus.models.special_tokens import SpecialTokens
+from susurrus.models.vocabulary import VOCABULARY_FILE, load_vocabulary
 
 if TYPE_CHECKING:
     import re

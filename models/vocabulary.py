@@ -1,7 +1,8 @@
-"""The tokens of a Hugging Face folder, from whichever of its files have them.
+"""A model's vocabulary, from `vocabulary.txt` or from whichever files of a Hugging Face folder have it.
 
-`tokenizer.json` has all, or all but the timestamps; checkpoints whose tokenizer was saved in the older form have
-`vocab.json` (text) and `added_tokens.json` (the rest).
+`vocabulary.txt` has one byte-level token a line, line number = id. `tokenizer.json` has all tokens, or all but the
+timestamps; checkpoints whose tokenizer was saved in the older form have `vocab.json` (text) and `added_tokens.json`
+(the rest).
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from susurrus.models.config import TIMESTAMPS, VOCABULARY_FILE, read_vocabulary
-from susurrus.models.errors import ModelError
+from susurrus.models.errors import COPY, REPAIR, ModelError, reason
 
+VOCABULARY_FILE = "vocabulary.txt"
 TOKENIZER_FILES = ("tokenizer.json", "vocab.json")
 """One of them has to be there."""
+TIMESTAMPS = tuple(f"<|{index * 0.02:.2f}|>" for index in range(1501))
+"""`<|0.00|>` to `<|30.00|>`: a step of 0.02 s is one encoder position, 30 s one window."""
 
 _NO_TIMESTAMPS = "<|notimestamps|>"
 
@@ -31,6 +34,21 @@ def load_vocabulary(directory: Path, n_vocab: int) -> tuple[list[str], Path]:
         if found is not None:
             return read_hugging_face_tokens(directory, n_vocab), found
     return read_vocabulary(path, n_vocab), path
+
+
+def read_vocabulary(path: Path, n_vocab: int) -> list[str]:
+    r"""Reads `vocabulary.txt`: token i is line i, and `\n` alone ends a line.
+
+    Raises:
+        ModelError: The file is missing, not UTF-8 or not of `n_vocab` tokens.
+    """
+    try:
+        vocabulary = path.read_bytes().decode().removesuffix("\n").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ModelError(f"{path}: {reason(error)}; {REPAIR}") from error
+    if len(vocabulary) != n_vocab:
+        raise ModelError(f"{path}: {len(vocabulary)} tokens, the model has {n_vocab}; {REPAIR}")
+    return vocabulary
 
 
 def read_hugging_face_tokens(directory: Path, n_vocab: int) -> list[str]:
@@ -53,7 +71,7 @@ def read_hugging_face_tokens(directory: Path, n_vocab: int) -> list[str]:
         raise ModelError(
             f"{directory} has neither {' nor '.join(TOKENIZER_FILES)}: copy the checkpoint's tokenizer too"
         )
-    raise ModelError(f"{'; '.join(refusals)}: take another copy of the checkpoint")
+    raise ModelError(f"{'; '.join(refusals)}: {COPY}")
 
 
 def _read_ids(path: Path) -> dict[str, int]:

@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from susurrus.models.audio import AudioReader
-from susurrus.models.config import AudioParameters, ModelConfig
+from susurrus.models.config import ModelConfig
 from susurrus.models.cues import shift_cues
 from susurrus.models.decoding import WindowDecoder
+from susurrus.models.dimensions import AudioParameters
 from susurrus.models.frontend import Frontend, MelWindow, check_samples
 from susurrus.models.ladder import EncodedWindow
 from susurrus.models.layouts import load_encoder

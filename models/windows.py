@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from susurrus.models.config import AudioParameters
+from susurrus.models.dimensions import AudioParameters
 from susurrus.models.results import Span
 from susurrus.models.vad import MIN_SPEECH, SILENT_SWING, Detector, SpeechSpans
 

@@ -2,6 +2,7 @@
 
 from susurrus.protocol.codec import VERSION, Header, Received, decode, encode, new_id
 from susurrus.protocol.connection import ActorSettings, Connection, newest_live
+from susurrus.protocol.control import Credit, Downstream, Error, Hello, Ping, Pong, Ready, Stop, Stopped, Upstream
 from susurrus.protocol.errors import (
     ConnectionFileError,
     EndpointError,
@@ -9,70 +10,39 @@ from susurrus.protocol.errors import (
     RuntimeFolderError,
     WireError,
 )
-from susurrus.protocol.messages import (
-    Accepted,
-    ActorStatus,
-    AudioEnd,
+from susurrus.protocol.events import (
     Beat,
-    Cancel,
     Cancelled,
-    Committed,
-    Credit,
-    Cue,
     Done,
-    Downstream,
-    Error,
     Event,
     Failed,
-    Features,
-    Fence,
-    Float32Array,
-    Hello,
-    HiddenStates,
-    JobState,
-    Message,
     Partial,
-    Ping,
-    Pong,
-    Ready,
-    Redo,
-    Reissue,
-    Rejected,
     Segment,
-    SendPort,
-    Snapshot,
-    SnapshotRequest,
-    Span,
     Started,
-    Status,
-    StatusRequest,
-    Stop,
-    Stopped,
-    Submit,
     TerminalEvent,
-    TranscribeOptions,
-    Upstream,
     Welcome,
     Window,
-    Word,
-    Working,
 )
-from susurrus.protocol.ports import (
-    HUB_TOPIC,
-    BadFrames,
-    HubLine,
-    HubPort,
-    Identity,
-    Outlet,
-    Publisher,
-    ReceivePort,
-    Subscriber,
-    job_topic,
-    topic_of,
+from susurrus.protocol.lines import HubLine, HubPort, Outlet, ReceivePort
+from susurrus.protocol.ports import BadFrames, Identity
+from susurrus.protocol.publishing import HUB_TOPIC, Publisher, Subscriber, job_topic, topic_of
+from susurrus.protocol.requests import (
+    Accepted,
+    ActorStatus,
+    Cancel,
+    JobState,
+    Rejected,
+    Snapshot,
+    SnapshotRequest,
+    Status,
+    StatusRequest,
+    Submit,
 )
 from susurrus.protocol.runtime import RuntimeFolder
 from susurrus.protocol.snapshot import fit_snapshot
 from susurrus.protocol.transport import Security, Transport
+from susurrus.protocol.values import Cue, Float32Array, Message, SendPort, Span, TranscribeOptions, Word
+from susurrus.protocol.work import AudioEnd, Committed, Features, Fence, HiddenStates, Redo, Reissue, Working
 
 __all__ = [
     "HUB_TOPIC",

@@ -1,4 +1,4 @@
-"""Messages to frames and back: the only module that touches msgpack. `docs/protocol.md` describes the bytes.
+"""Messages to frames and back. `docs/protocol.md` describes the bytes.
 
     frame 0   tag       6 bytes: name and major version of the protocol
     frame 1   header    msgpack map, at most 4 KiB
@@ -13,33 +13,23 @@ telling the sender.
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from typing import TYPE_CHECKING, Any
 
-import msgpack  # type: ignore[import-untyped]  # ships no types
-
+from susurrus.protocol.arrays import pack_arrays, unpack_arrays
+from susurrus.protocol.checks import ID_BYTES, RefusedError, refuse_deep
 from susurrus.protocol.errors import ProtocolError
-from susurrus.protocol.messages import Done, Message, Partial, Segment, SendPort, Snapshot
+from susurrus.protocol.events import Done, Partial, Segment
+from susurrus.protocol.messages import message_types
+from susurrus.protocol.packing import Frame, pack_map, unpack_map
 from susurrus.protocol.records import record
-from susurrus.protocol.schema import (
-    ID_BYTES,
-    Plan,
-    RefusedError,
-    fields_of,
-    message_types,
-    pack_fields,
-    plan_of,
-    refuse_deep,
-    unpack_fields,
-)
+from susurrus.protocol.requests import Snapshot
+from susurrus.protocol.schema import Plan, fields_of, pack_fields, plan_of, unpack_fields
+from susurrus.protocol.values import Message, SendPort
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Never
-
-    from numpy.typing import NDArray
 
 MAJOR = 1
 MINOR = 3
@@ -53,46 +43,9 @@ MAX_BODY_BYTES = 64 * 1024
 MAX_TEXT_BODY_BYTES = 1024 * 1024
 MAX_ARRAY_BYTES = 64 * 1024 * 1024
 MAX_ARRAYS = 4
-MAX_ARRAY_DIMENSIONS = 4
 MAX_FRAMES = 3 + MAX_ARRAYS
-MAX_CONTAINERS = 65_536
-"""Maps and lists in one header or body; no snapshot of 1 MiB has as many."""
 TEXT_TYPES = frozenset({Partial.TYPE, Segment.TYPE, Done.TYPE, Snapshot.TYPE})
 """Types whose body holds text that grows with the audio."""
-
-Frame = bytes | memoryview
-
-
-def _refuse_ext(_code: int, _data: bytes) -> Never:
-    raise ValueError("an extension type")
-
-
-class _Containers:
-    """Counts the maps and lists of one frame while msgpack makes them.
-
-    One costs its sender a byte and the receiver sixty: a body of a million would keep the hub busy for seconds.
-    """
-
-    def __init__(self) -> None:
-        self._left = MAX_CONTAINERS
-
-    def _count(self) -> None:
-        self._left -= 1
-        if self._left < 0:
-            raise ValueError("too many maps and lists")
-
-    def make_list(self, values: list[Any]) -> list[Any]:
-        """The list, if it is not one too many."""
-        self._count()
-        return values
-
-    def make_map(self, pairs: list[tuple[Any, Any]]) -> dict[str, Any]:
-        """A map whose keys are distinct strings; msgpack itself lets the last of two equal keys win."""
-        self._count()
-        result = dict(pairs)
-        if len(result) != len(pairs) or any(type(key) is not str for key in result):
-            raise ValueError("keys that are not distinct strings")
-        return result
 
 
 @record
@@ -180,7 +133,7 @@ def encode(
     plan = _PLANS[name] if name in _TYPES else None
     if plan is None or plan.message is not type(message):
         raise ProtocolError("unknown_type", f"{type(message).__name__} is not a message")
-    buffers, arrays = _pack_arrays(plan, message)
+    buffers, arrays = pack_arrays(plan, message)
     about = Header(name, new_id(), parent, sender, instance, MINOR, time.time_ns(), reply_to)
     try:
         header = pack_fields(_HEADER_FIELDS, about) | pack_fields(plan.header, message)
@@ -188,11 +141,11 @@ def encode(
             del header["reply_to"]
         if arrays:
             header["arrays"] = arrays
-        packed = [msgpack.packb(header), msgpack.packb(pack_fields(plan.body, message))]
+        packed = [pack_map(header), pack_map(pack_fields(plan.body, message))]
     except (RefusedError, UnicodeEncodeError) as error:
         reason = "text with a lone surrogate" if isinstance(error, UnicodeEncodeError) else error
         raise ProtocolError("bad_field", f"{name}: {reason}") from None
-    frames = [TAG, *packed, *buffers]
+    frames: list[Frame] = [TAG, *packed, *buffers]
     _check_sizes(frames, _body_limit(name))
     return frames
 
@@ -204,29 +157,9 @@ def body_size(message: Message) -> int:
         ProtocolError: A field does not fit its declaration.
     """
     try:
-        return len(msgpack.packb(pack_fields(_PLANS[message.TYPE].body, message)))
+        return len(pack_map(pack_fields(_PLANS[message.TYPE].body, message)))
     except (RefusedError, UnicodeEncodeError) as error:
         raise ProtocolError("bad_field", f"{message.TYPE}: {type(error).__name__}") from None
-
-
-def _pack_arrays(plan: Plan, message: Message) -> tuple[list[memoryview], list[dict[str, Any]]]:
-    """Raw buffers of the array fields and the header's description of them."""
-    if not plan.arrays:
-        return [], []
-    import numpy as np  # noqa: PLC0415 - hub, console and clients do without: it is a third of their start
-
-    buffers, described = [], []
-    for name, dtype in plan.arrays:
-        array = getattr(message, name)
-        if not isinstance(array, np.ndarray) or array.dtype.str != dtype:
-            raise ProtocolError("bad_array", f"{name}: an array of {dtype} expected")
-        if not array.flags.c_contiguous:  # pyzmq would send the memory in its order: scrambled, without an error
-            raise ProtocolError("bad_array", f"{name}: not C-contiguous; use numpy.ascontiguousarray")
-        if not 1 <= array.ndim <= MAX_ARRAY_DIMENSIONS or array.size == 0:
-            raise ProtocolError("bad_array", f"{name}: shape {array.shape} cannot travel")
-        buffers.append(array.data.cast("B"))
-        described.append({"dtype": dtype, "shape": list(array.shape)})
-    return buffers, described
 
 
 # --- receiving ----------------------------------------------------------------------------------------------
@@ -274,34 +207,9 @@ def _check_tag(tag: bytes) -> None:
     raise ProtocolError("bad_tag", "not a frame of this protocol")
 
 
-def _unpack_map(frame: Frame, code: str) -> dict[str, Any]:
-    try:
-        _refuse_incomplete(frame)
-        count = _Containers()
-        value = msgpack.unpackb(
-            frame, object_pairs_hook=count.make_map, list_hook=count.make_list, ext_hook=_refuse_ext, max_ext_len=0
-        )
-    except Exception as error:  # noqa: BLE001  msgpack's errors have no common base, as it says
-        raise ProtocolError(code, f"not msgpack as it should be ({type(error).__name__})") from None
-    if type(value) is not dict:
-        raise ProtocolError(code, f"a map expected, not {type(value).__name__}")
-    return value
-
-
-def _refuse_incomplete(frame: Frame) -> None:
-    """Raise unless every element that a list or map claims is there, without making any.
-
-    msgpack makes room for what is claimed: some hundred nested lists in 3 kB would cost 13 MB before the end is met.
-    """
-    size = len(frame) if isinstance(frame, bytes) else frame.nbytes
-    unpacker = msgpack.Unpacker(read_size=max(size, 1), max_buffer_size=max(size, 1))
-    unpacker.feed(frame)
-    unpacker.skip()
-
-
 def _decode_header(frame: Frame) -> tuple[dict[str, Any], Header]:
     """The header's whole map, and what of it belongs to every message."""
-    fields = _unpack_map(frame, "bad_header")
+    fields = unpack_map(frame, "bad_header")
     fields.setdefault("reply_to", None)
     try:
         refuse_deep(fields.values())
@@ -319,42 +227,10 @@ def _decode_message(header: Header, fields: dict[str, Any], frames: Sequence[Fra
         values = unpack_fields(plan.header, fields)
     except RefusedError as error:
         raise ProtocolError("bad_header", f"{header.type}: {error}") from None
-    body = _unpack_map(frames[2], "bad_body")
+    body = unpack_map(frames[2], "bad_body")
     try:
         values |= unpack_fields(plan.body, body)
         refuse_deep(body[name] for name in body.keys() - values.keys())
     except RefusedError as error:
         raise ProtocolError("bad_body", f"{header.type}: {error}") from None
-    return plan.message(**values, **_unpack_arrays(plan, fields.get("arrays", []), frames[3:]))
-
-
-def _unpack_arrays(plan: Plan, described: Any, buffers: Sequence[Frame]) -> dict[str, NDArray[Any]]:
-    if type(described) is not list or not len(described) == len(buffers) == len(plan.arrays):
-        raise ProtocolError("bad_array", f"{len(plan.arrays)} arrays expected")
-    return {
-        name: _unpack_array(name, dtype, description, buffer)
-        for (name, dtype), description, buffer in zip(plan.arrays, described, buffers, strict=True)
-    }
-
-
-def _unpack_array(name: str, dtype: str, description: Any, buffer: Frame) -> NDArray[Any]:
-    """A read-only view of one buffer.
-
-    The dtype is never made from the received string: it must be equal to the declared one. Sizes are
-    multiplied as Python ints, which do not overflow.
-    """
-    shape = description.get("shape") if type(description) is dict else None
-    if type(shape) is not list or description.get("dtype") != dtype:
-        raise ProtocolError("bad_array", f"{name}: dtype {dtype} and a shape expected")
-    if not 1 <= len(shape) <= MAX_ARRAY_DIMENSIONS or any(type(n) is not int or n < 1 for n in shape):
-        raise ProtocolError("bad_array", f"{name}: 1 to {MAX_ARRAY_DIMENSIONS} dimensions >= 1 expected")
-    import numpy as np  # noqa: PLC0415 - see _pack_arrays
-
-    view = memoryview(buffer).toreadonly()
-    if math.prod(shape) * np.dtype(dtype).itemsize != view.nbytes:
-        raise ProtocolError("bad_array", f"{name}: shape and {view.nbytes} bytes do not agree")
-    array = np.frombuffer(view, dtype=dtype).reshape(shape)
-    if not array.flags.aligned:  # libzmq hands out small frames at any offset of its receive buffer
-        array = array.copy()
-        array.flags.writeable = False
-    return array
+    return plan.message(**values, **unpack_arrays(plan, fields.get("arrays", []), frames[3:]))

@@ -15,16 +15,16 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from susurrus.protocol.checks import ID_BYTES
 from susurrus.protocol.codec import MAJOR, VERSION
 from susurrus.protocol.errors import ConnectionFileError, EndpointError
 from susurrus.protocol.private import read_private, write_private
 from susurrus.protocol.records import record
 from susurrus.protocol.runtime import candidates, is_live, runtime_folders
-from susurrus.protocol.schema import ID_BYTES
 from susurrus.protocol.transport import Security, Transport, parse_tcp
 
 if TYPE_CHECKING:
-    from susurrus.protocol.ports import HubLine
+    from susurrus.protocol.lines import HubLine
 
 FILE_NAME = "connection.json"
 REMOTE_SILENCE_S = 10.0

@@ -30,7 +30,8 @@ from susurrus.protocol.transport import Security, parse_tcp, watch_over_network
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-    from susurrus.protocol.ports import HubPort, Publisher
+    from susurrus.protocol.lines import HubPort
+    from susurrus.protocol.publishing import Publisher
 
 ZAP_DOMAIN = b"susurrus-remote"
 LINE_HWM = 32

@@ -8,7 +8,6 @@ folder that holds it must not let everybody rename files in it, unless it is sti
 from __future__ import annotations
 
 import os
-import secrets
 import stat
 import sys
 from pathlib import Path
@@ -30,7 +29,7 @@ def write_private(path: Path, text: str, error: type[WireError], *, replace: boo
     Raises:
         WireError: `error`: it cannot be written, or is there already.
     """
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}") if replace else path
+    temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}") if replace else path
     try:
         with open(temporary, "x", encoding="utf-8", opener=_opener) as file:
             file.write(text)

@@ -9,35 +9,24 @@ be logged.
 from __future__ import annotations
 
 import dataclasses
-import math
 import types
 import typing
 from typing import TYPE_CHECKING, Any
 
-from susurrus.protocol import messages
-from susurrus.protocol.messages import Message
+from susurrus.protocol.checks import SCALARS, RefusedError, identifier_or_empty, integers, of_type, refuse_deep, text
 from susurrus.protocol.records import record
+from susurrus.protocol.values import Message
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
     from collections.abc import Set as AbstractSet
 
 HEADER_FIELDS = ("job", "window", "attempt", "seq")
 """Fields of a message that travel in the frame's header."""
-ID_BYTES = 16
-"""Length of job, message and instance ids."""
-INT_LIMIT = 2**63
-"""Integers are counts and ids: 0 <= n < INT_LIMIT."""
-DEPTH_LIMIT = 16
-"""Nesting of a value that an unknown field may have; known fields are as deep as their declaration."""
 MAY_BE_EMPTY = frozenset({("Rejected", "job"), ("Header", "parent")})
 """Ids that may be absent: a submit that could not be read names no job, and a first message has no parent."""
 
 _MISSING = object()
-
-
-class RefusedError(ValueError):
-    """Internal: a value that does not fit its declaration. The codec turns it into a ProtocolError."""
 
 
 @record
@@ -69,12 +58,6 @@ class Plan:
     """Name and dtype (numpy's little-endian string, `<f4`) of each array field."""
 
 
-def message_types() -> dict[str, type[Message]]:
-    """Every message of the vocabulary by its name on the wire."""
-    found = [value for value in vars(messages).values() if isinstance(value, type) and issubclass(value, Message)]
-    return {message.TYPE: message for message in found if message is not Message}
-
-
 def plan_of(message: type[Message]) -> Plan:
     """The plan of one message type.
 
@@ -99,7 +82,7 @@ def fields_of(declaration: type, *, without: AbstractSet[str] = frozenset()) -> 
     """
     defaults = {field.name: _default(field) for field in dataclasses.fields(declaration)}
     return tuple(
-        Field(name, _identifier_or_empty, _identifier_or_empty)
+        Field(name, identifier_or_empty, identifier_or_empty)
         if (declaration.__name__, name) in MAY_BE_EMPTY
         else Field(name, *_converters(hint), defaults[name])
         for name, hint in _hints(declaration).items()
@@ -150,23 +133,6 @@ def unpack_fields(fields: tuple[Field, ...], packed: dict[str, Any]) -> dict[str
     return values
 
 
-def refuse_deep(values: Iterable[Any]) -> None:
-    """Refuse values nested deeper than DEPTH_LIMIT; walks level by level, without recursion.
-
-    Raises:
-        RefusedError: There are more levels.
-    """
-    level = [value for value in values if type(value) in (dict, list)]
-    for _ in range(DEPTH_LIMIT):
-        if not level:
-            return
-        inner: list[Any] = []
-        for value in level:
-            inner.extend(value.values() if type(value) is dict else value)
-        level = [value for value in inner if type(value) in (dict, list)]
-    raise RefusedError(f"nested deeper than {DEPTH_LIMIT} levels")
-
-
 # --- from hints to converters -------------------------------------------------------------------------------
 
 
@@ -192,8 +158,8 @@ def _array_dtype(hint: Any) -> str | None:
 
 def _converters(hint: Any) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
     """(pack, unpack) of one hint."""
-    if hint in _SCALARS:
-        check = _SCALARS[hint]
+    if hint in SCALARS:
+        check = SCALARS[hint]
         return check, check
     if dataclasses.is_dataclass(hint):
         return _nested(typing.cast("type", hint))
@@ -262,26 +228,16 @@ def _nested(declaration: type) -> tuple[Callable[[Any], Any], Callable[[Any], An
 def _sequence(hint: Any) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
     """Converters of `tuple[X, ...]`; an array on the wire."""
     if hint is int:  # token ids, in every partial: two passes in C instead of one call per id
-        return _integers(tuple, list), _integers(list, tuple)
+        return integers(tuple, list), integers(list, tuple)
     pack_item, unpack_item = _converters(hint)
 
     def pack(value: Any) -> list[Any]:
-        return [pack_item(item) for item in _of_type(tuple, value)]
+        return [pack_item(item) for item in of_type(tuple, value)]
 
     def unpack(value: Any) -> tuple[Any, ...]:
-        return tuple([unpack_item(item) for item in _of_type(list, value)])
+        return tuple([unpack_item(item) for item in of_type(list, value)])
 
     return pack, unpack
-
-
-def _integers(expected: type, result: type) -> Callable[[Any], Any]:
-    def convert(value: Any) -> Any:
-        _of_type(expected, value)
-        if value and (set(map(type, value)) != {int} or min(value) < 0 or max(value) >= INT_LIMIT):
-            raise RefusedError("only integers in 0 .. 2^63-1 expected")
-        return result(value)
-
-    return convert
 
 
 def _mapping(hint: Any) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
@@ -289,63 +245,9 @@ def _mapping(hint: Any) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
     pack_item, unpack_item = _converters(hint)
 
     def pack(value: Any) -> dict[str, Any]:
-        return {_text(key): pack_item(item) for key, item in _of_type(dict, value).items()}
+        return {text(key): pack_item(item) for key, item in of_type(dict, value).items()}
 
     def unpack(value: Any) -> dict[str, Any]:
-        return {_text(key): unpack_item(item) for key, item in _of_type(dict, value).items()}
+        return {text(key): unpack_item(item) for key, item in of_type(dict, value).items()}
 
     return pack, unpack
-
-
-# --- scalars: the same check on both ways -------------------------------------------------------------------
-
-
-def _of_type(expected: type, value: Any) -> Any:
-    if type(value) is not expected:
-        raise RefusedError(f"{expected.__name__} expected, not {type(value).__name__}")
-    return value
-
-
-def _boolean(value: Any) -> bool:
-    return typing.cast("bool", _of_type(bool, value))
-
-
-def _integer(value: Any) -> int:
-    if type(value) is not int:  # bool is an int to isinstance, not here
-        raise RefusedError(f"int expected, not {type(value).__name__}")
-    if not 0 <= value < INT_LIMIT:
-        raise RefusedError("an integer in 0 .. 2^63-1 expected")
-    return value
-
-
-def _number(value: Any) -> float:
-    if type(value) is not float:  # numpy's float64 is one; a whole number of seconds may be an int
-        if not isinstance(value, float) and (type(value) is not int or abs(value) >= INT_LIMIT):
-            raise RefusedError(f"float expected, not {type(value).__name__}")
-        value = float(value)
-    if not math.isfinite(value):
-        raise RefusedError("a finite number expected")
-    return typing.cast("float", value)
-
-
-def _text(value: Any) -> str:
-    return typing.cast("str", _of_type(str, value))
-
-
-def _identifier(value: Any) -> bytes:
-    if type(value) is not bytes or len(value) != ID_BYTES:
-        raise RefusedError(f"{ID_BYTES} bytes expected")
-    return value
-
-
-def _identifier_or_empty(value: Any) -> bytes:
-    return b"" if value == b"" and type(value) is bytes else _identifier(value)
-
-
-_SCALARS: dict[Any, Callable[[Any], Any]] = {
-    bool: _boolean,
-    int: _integer,
-    float: _number,
-    str: _text,
-    bytes: _identifier,
-}

@@ -10,7 +10,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from susurrus.protocol.codec import MAX_TEXT_BODY_BYTES, body_size
-from susurrus.protocol.messages import JobState, Segment, Snapshot
+from susurrus.protocol.events import Segment
+from susurrus.protocol.requests import JobState, Snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

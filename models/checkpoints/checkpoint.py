@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from susurrus.models.checkpoints.mapped_files import FloatArray
-from susurrus.models.config import Dimensions
+from susurrus.models.dimensions import Dimensions
 from susurrus.models.errors import ModelError
 
 Loader = Callable[[], FloatArray]

@@ -15,7 +15,9 @@ from typing import Any
 from susurrus.models.checkpoints.checkpoint import Checkpoint, expected_shapes
 from susurrus.models.checkpoints.safetensors import _canonical_names
 from susurrus.models.checkpoints.tokenizer_files import write_tokenizer_files
-from susurrus.models.config import AudioParameters, Dimensions, ModelConfig, SpecialTokens
+from susurrus.models.config import ModelConfig
+from susurrus.models.dimensions import AudioParameters, Dimensions
+from susurrus.models.special_tokens import SpecialTokens
 
 WEIGHTS_FILE = "model.safetensors"
 

@@ -10,8 +10,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from susurrus.models.config import VOCABULARY_FILE, SpecialTokens
 from susurrus.models.errors import ModelError
+from susurrus.models.special_tokens import SpecialTokens
+from susurrus.models.vocabulary import VOCABULARY_FILE
 
 _BYTE_LEVEL = {"type": "ByteLevel", "trim_offsets": True, "use_regex": True}
 _MERGES_HEADER = "#version: 0.2\n"  # GPT-2's; readers skip the line

@@ -8,7 +8,7 @@ from susurrus.models.comparison.comparison import Comparison, StageResult, short
 from susurrus.models.comparison.differences import measure
 from susurrus.models.comparison.mel_faults import recognise
 from susurrus.models.comparison.pipeline import Float32Array, Stage
-from susurrus.models.config import AudioParameters
+from susurrus.models.dimensions import AudioParameters
 
 CAUSES = {
     Stage.SAMPLES: (

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from susurrus.models.comparison.pipeline import Float32Array
-from susurrus.models.config import AudioParameters
+from susurrus.models.dimensions import AudioParameters
 from susurrus.models.mel import slaney_filters
 
 Float64Array = NDArray[np.float64]

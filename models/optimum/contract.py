@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import onnxruntime as ort
 
-from susurrus.models.config import Dimensions
+from susurrus.models.dimensions import Dimensions
 from susurrus.models.errors import ModelError
 from susurrus.models.graphs.contract import Specs, TensorSpec, cross_cache
 from susurrus.models.optimum.files import EXPORT_AGAIN

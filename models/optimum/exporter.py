@@ -14,12 +14,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from susurrus.models.checkpoints.tokenizer_files import write_tokenizer_files
-from susurrus.models.config import TIMESTAMPS, VOCABULARY_FILE, AudioParameters, ModelConfig, SpecialTokens
+from susurrus.models.config import ModelConfig
+from susurrus.models.dimensions import AudioParameters
 from susurrus.models.errors import ModelError
 from susurrus.models.graphs.build import _filters
 from susurrus.models.mel import FILTERS_FILE
 from susurrus.models.optimum.checkpoints import FoundCheckpoint
-from susurrus.models.vocabulary import load_vocabulary
+from susurrus.models.special_tokens import SpecialTokens
+from susurrus.models.vocabulary import TIMESTAMPS, VOCABULARY_FILE, load_vocabulary
 
 OPSETS = range(14, 21)
 """What torch's exporter writes attention in, and can write at all."""

@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from susurrus.models.config import AudioParameters, SpecialTokens
+from susurrus.models.dimensions import AudioParameters
 from susurrus.models.errors import ModelError
 from susurrus.models.mel import LogMel, slaney_filters
 from susurrus.models.runtime import load_graph
+from susurrus.models.special_tokens import SpecialTokens
 
 STEPS = 10
 """Greedy steps after the first."""

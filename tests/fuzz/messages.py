@@ -10,8 +10,10 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from susurrus.protocol.messages import Float32Array
-from susurrus.protocol.schema import ID_BYTES, INT_LIMIT, MAY_BE_EMPTY, message_types
+from susurrus.protocol import Float32Array
+from susurrus.protocol.checks import ID_BYTES, INT_LIMIT
+from susurrus.protocol.messages import message_types
+from susurrus.protocol.schema import MAY_BE_EMPTY
 
 if typing.TYPE_CHECKING:
     from susurrus.protocol import Message

@@ -29,7 +29,7 @@ from tests.fuzz.mutations import mutate
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-WAIT = 20  # seconds; a limit for failures, never waited for in a test that passes
+WAIT = 60  # seconds; a limit for failures, never waited for in a test that passes
 BATCH, BATCHES = 50, 6  # fewer in flight than any queue holds
 PEER = Identity.new("peer")
 

@@ -14,11 +14,12 @@ from itertools import accumulate, chain, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from susurrus.models.config import SpecialTokens, read_vocabulary
 from susurrus.models.cues import fit_cues, read_cues
 from susurrus.models.graphemes import cuts
 from susurrus.models.results import Cue, Span
+from susurrus.models.special_tokens import SpecialTokens
 from susurrus.models.tokenizer import Tokenizer
+from susurrus.models.vocabulary import read_vocabulary
 from susurrus.models.words import split_cues, timed_cues
 from tests.fuzz.mutations import mutate
 

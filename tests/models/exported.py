@@ -18,8 +18,9 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from susurrus.models.config import TIMESTAMPS, Dimensions
+from susurrus.models.dimensions import Dimensions
 from susurrus.models.languages import LANGUAGES
+from susurrus.models.vocabulary import TIMESTAMPS
 from tests.models.tiny import (
     CHUNK_LENGTH,
     DIMENSIONS,

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from susurrus.models.config import Dimensions
     from susurrus.models.context import AudioContext
+    from susurrus.models.dimensions import Dimensions
 
 _erf = np.vectorize(erf, otypes=[np.float64])
 

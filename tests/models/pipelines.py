@@ -12,7 +12,8 @@ import soundfile
 from numpy.typing import NDArray
 
 from susurrus.models.comparison.mel_faults import compute
-from susurrus.models.config import AudioParameters, SpecialTokens
+from susurrus.models.dimensions import AudioParameters
+from susurrus.models.special_tokens import SpecialTokens
 from tests.models.numpy_whisper import NumpyWhisper
 from tests.models.tiny import CHUNK_LENGTH, DIMENSIONS, N_MELS, VOCABULARY, byte_tokens, random_tensors
 

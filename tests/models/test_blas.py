@@ -14,7 +14,7 @@ from susurrus.models.blas import one_blas_thread
 
 PROGRAM = """
 import hashlib, numpy as np
-from susurrus.models.config import AudioParameters
+from susurrus.models.dimensions import AudioParameters
 from susurrus.models.mel import LogMel, slaney_filters
 noise = np.random.default_rng(7).normal(0, 0.1, 11 * 16000).astype(np.float32)
 mel, _ = LogMel(AudioParameters(n_mels=80), slaney_filters(16000, 400, 80))(noise)

@@ -22,9 +22,10 @@ from susurrus.models.comparison.pipeline import Pipeline, Stage
 from susurrus.models.comparison.references import MODULES
 from susurrus.models.comparison.report import as_object, in_words
 from susurrus.models.comparison.tolerances import EXACT
-from susurrus.models.config import MODEL_FILE, VOCABULARY_FILE
+from susurrus.models.config import MODEL_FILE
 from susurrus.models.mel import FILTERS_FILE, LogMel, slaney_filters
 from susurrus.models.tokenizer import Tokenizer
+from susurrus.models.vocabulary import VOCABULARY_FILE
 from tests.conftest import SAMPLES
 from tests.models.pipelines import AUDIO, numpy_pipeline
 from tests.models.tiny import VOCABULARY, Tensors, build_tiny, random_tensors, write_ctranslate2

@@ -11,13 +11,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from susurrus.models.config import ModelConfig, SpecialTokens
+from susurrus.models.config import ModelConfig
 from susurrus.models.context import AudioContext
 from susurrus.models.decoding import WindowDecoder
 from susurrus.models.ladder import EncodedWindow
 from susurrus.models.options import DecodingOptions
 from susurrus.models.recording import Recording
 from susurrus.models.results import Cue, DecodedWindow, Hypothesis, Span
+from susurrus.models.special_tokens import SpecialTokens
 from susurrus.models.tokenizer import Tokenizer
 from tests.models.scripted import Said, ScriptedSession
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from susurrus.actors.options import from_message, to_message
-from susurrus.models.config import SpecialTokens
 from susurrus.models.errors import OptionError
 from susurrus.models.options import DecodingOptions, OptionFields
+from susurrus.models.special_tokens import SpecialTokens
 from susurrus.models.tokenizer import Tokenizer
 from susurrus.protocol import TranscribeOptions
 

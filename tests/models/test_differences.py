@@ -8,7 +8,7 @@ import pytest
 from susurrus.models.comparison.differences import first_difference, measure
 from susurrus.models.comparison.mel_faults import MISTAKES, compute, recognise
 from susurrus.models.comparison.pipeline import Stage
-from susurrus.models.config import AudioParameters
+from susurrus.models.dimensions import AudioParameters
 from susurrus.models.mel import LogMel, pad_frames, slaney_filters
 
 AUDIO = AudioParameters(n_mels=80, chunk_length=1)

@@ -21,13 +21,16 @@ from susurrus.models.checkpoints.checkpoint import Checkpoint
 from susurrus.models.checkpoints.files import SourceFiles, open_checkpoint
 from susurrus.models.checkpoints.hugging_face import generation_configuration, write_hugging_face
 from susurrus.models.checkpoints.tokenizer_files import merges, write_tokenizer_files
-from susurrus.models.config import TIMESTAMPS, AudioParameters, ModelConfig, SpecialTokens
+from susurrus.models.config import ModelConfig
+from susurrus.models.dimensions import AudioParameters
 from susurrus.models.errors import ModelError
 from susurrus.models.optimum import versions
 from susurrus.models.optimum.checkpoints import find_checkpoint
 from susurrus.models.optimum.parity import LIMIT, ParityError, Trace, judge
 from susurrus.models.provisioning.manifest import Manifest, no_progress, verify
 from susurrus.models.quantize import quantize
+from susurrus.models.special_tokens import SpecialTokens
+from susurrus.models.vocabulary import TIMESTAMPS
 from tests.conftest import ROOT
 from tests.models.tiny import DIMENSIONS, VOCABULARY, hugging_face_tensors, random_tensors, write_ctranslate2
 

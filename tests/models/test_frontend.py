@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from susurrus.models.audio import AudioReader
-from susurrus.models.config import AudioParameters, ModelConfig
+from susurrus.models.config import ModelConfig
+from susurrus.models.dimensions import AudioParameters
 from susurrus.models.errors import OptionError
 from susurrus.models.frontend import Frontend, MelWindow, check_samples
 from susurrus.models.mel import LogMel, slaney_filters

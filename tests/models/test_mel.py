@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from susurrus.models.config import AudioParameters
+from susurrus.models.dimensions import AudioParameters
 from susurrus.models.errors import ModelError
 from susurrus.models.mel import LogMel, load_filters, pad_frames, slaney_filters
 

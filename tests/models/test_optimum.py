@@ -20,7 +20,6 @@ from onnx import TensorProto, helper
 from susurrus.models import Whisper
 from susurrus.models.checkpoints.checkpoint import expected_shapes
 from susurrus.models.checkpoints.files import SourceFiles, open_checkpoint
-from susurrus.models.config import read_vocabulary
 from susurrus.models.errors import ModelError
 from susurrus.models.layouts import load_decoder, load_encoder
 from susurrus.models.optimum.decoder import ExportedDecoder
@@ -28,6 +27,7 @@ from susurrus.models.optimum.encoder import ExportedEncoder
 from susurrus.models.provision import ensure_model
 from susurrus.models.search import Candidate, DecoderSession, Search
 from susurrus.models.sessions import Decoder
+from susurrus.models.vocabulary import read_vocabulary
 from tests.conftest import SAMPLES
 from tests.models.exported import decoder_model, edit, merge_decoders, rename, write_checkpoint, write_export
 from tests.models.tiny import DIMENSIONS, build_tiny, random_tensors

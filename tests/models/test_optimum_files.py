@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from susurrus.models import Whisper
-from susurrus.models.config import ModelConfig, SpecialTokens
+from susurrus.models.config import ModelConfig
 from susurrus.models.directories import checked_options, repair, resolve_precision
 from susurrus.models.errors import ModelError, OptionError
 from susurrus.models.layouts import load_decoder, load_encoder
@@ -27,6 +27,7 @@ from susurrus.models.optimum.protobuf import read_outline
 from susurrus.models.options import DecodingOptions
 from susurrus.models.provision import ensure_model, main
 from susurrus.models.provisioning.manifest import describe, verify, write_manifest
+from susurrus.models.special_tokens import SpecialTokens
 from susurrus.models.tokenizer import Tokenizer
 from susurrus.models.vocabulary import read_hugging_face_tokens
 from tests.models.exported import (

@@ -14,7 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from susurrus.models.config import Dimensions, ModelConfig, SpecialTokens, read_vocabulary
+from susurrus.models.config import ModelConfig
+from susurrus.models.dimensions import Dimensions
 from susurrus.models.rules import (
     FirstTimestamp,
     NoRepeatNgram,
@@ -27,6 +28,8 @@ from susurrus.models.rules import (
     prompt_tokens,
     rules_for,
 )
+from susurrus.models.special_tokens import SpecialTokens
+from susurrus.models.vocabulary import read_vocabulary
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "tokens.json").read_text())
 SOURCES = {

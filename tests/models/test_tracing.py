@@ -12,11 +12,13 @@ from typing import TypeVar
 import numpy as np
 import pytest
 
-from susurrus.models.config import AudioParameters, ModelConfig, SpecialTokens
+from susurrus.models.config import ModelConfig
 from susurrus.models.decoding import WindowDecoder
+from susurrus.models.dimensions import AudioParameters
 from susurrus.models.ladder import EncodedWindow
 from susurrus.models.options import DecodingOptions
 from susurrus.models.results import DecodedWindow, Hypothesis, Span
+from susurrus.models.special_tokens import SpecialTokens
 from susurrus.models.tokenizer import Tokenizer
 from susurrus.models.tracing import Record, Story, TracedDecoder, WindowTrace, summary, token_table, token_text
 from tests.models.scripted import Said, ScriptedSession

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from susurrus.models.audio import AudioReader
-from susurrus.models.config import AudioParameters
+from susurrus.models.dimensions import AudioParameters
 from susurrus.models.results import Span
 from susurrus.models.vad import MIN_SPEECH, ONSET, SpeechDetector
 from susurrus.models.windows import (

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from susurrus.models.config import SpecialTokens
 from susurrus.models.cues import read_cues
 from susurrus.models.graphemes import cuts
 from susurrus.models.results import Cue, Span
+from susurrus.models.special_tokens import SpecialTokens
 from susurrus.models.tokenizer import Tokenizer
 from susurrus.models.words import (
     UNSPACED,

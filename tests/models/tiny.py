@@ -10,8 +10,9 @@ import numpy as np
 
 from susurrus.models.checkpoints.checkpoint import expected_shapes
 from susurrus.models.checkpoints.files import SourceFiles, open_checkpoint
-from susurrus.models.config import TIMESTAMPS, Dimensions
+from susurrus.models.dimensions import Dimensions
 from susurrus.models.graphs.build import build_model
+from susurrus.models.vocabulary import TIMESTAMPS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -36,7 +36,8 @@ from susurrus.protocol import (
     encode,
     new_id,
 )
-from susurrus.protocol.schema import message_types
+from susurrus.protocol.messages import message_types
+from susurrus.protocol.packing import Frame
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,7 +46,7 @@ INSTANCE = new_id()
 PARTIAL = Partial(new_id(), 0, 1, 0.0, 1.0, "text", 0, (1, 2))
 
 
-def send(message: Message) -> list[codec.Frame]:
+def send(message: Message) -> list[Frame]:
     return encode(message, sender="tester", instance=INSTANCE)
 
 

@@ -8,6 +8,7 @@ import json
 import os
 import stat
 import time
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -220,14 +221,17 @@ def test_every_missing_or_wrong_field_of_a_remote_clients_file_is_refused(remote
         refusal(path)
 
 
-def test_a_remote_pipeline_is_given_up_by_its_silence_and_never_by_a_lock(remote: Connection) -> None:
+def test_a_remote_pipeline_is_given_up_by_its_silence_and_never_by_a_lock(
+    remote: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Line:
         def __init__(self, trouble: str) -> None:
             self.trouble = lambda: trouble
 
     def verdict(silent_s: float, trouble: str = "") -> str:
-        return remote.why_lost(Line(trouble), time.monotonic() - silent_s, 0.2)  # type: ignore[arg-type]
+        return remote.why_lost(Line(trouble), 100.0 - silent_s, 0.2)  # type: ignore[arg-type]
 
+    monkeypatch.setattr(connection_module, "time", SimpleNamespace(monotonic=lambda: 100.0))
     assert remote.is_live
     assert not remote.is_local
     assert verdict(5) == ""
@@ -242,7 +246,7 @@ def test_a_local_pipeline_is_given_up_when_its_lock_is_free_and_not_before(short
         connection = connection_in(folder.path)
         assert connection.why_lost(line, time.monotonic() - 100, 0.2) == ""
     assert list(short_folder.iterdir()) == []
-    assert connection.why_lost(line, time.monotonic(), 5) == ""
+    assert connection.why_lost(line, time.monotonic(), 1000) == ""
     assert "was killed" in connection.why_lost(line, time.monotonic() - 1, 0.2)
 
 

@@ -23,11 +23,16 @@ from susurrus.protocol import (
     Span,
     TranscribeOptions,
     Word,
+    arrays,
     codec,
     connection,
+    lines,
+    packing,
     ports,
+    publishing,
 )
-from susurrus.protocol.schema import HEADER_FIELDS, message_types
+from susurrus.protocol.messages import message_types
+from susurrus.protocol.schema import HEADER_FIELDS
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = (ROOT / "docs" / "protocol.md").read_text(encoding="utf-8")
@@ -135,8 +140,8 @@ def test_every_limit_is_documented() -> None:
         f"| one buffer | {codec.MAX_ARRAY_BYTES // 1024} KiB |",
         f"| buffers | {codec.MAX_ARRAYS} |",
         f"| frames, without topic or routing id | {codec.MAX_FRAMES} |",
-        f"| maps and lists in one header or body | {codec.MAX_CONTAINERS} |",
-        f"| topic | {ports.MAX_TOPIC_BYTES} bytes |",
+        f"| maps and lists in one header or body | {packing.MAX_CONTAINERS} |",
+        f"| topic | {publishing.MAX_TOPIC_BYTES} bytes |",
         f"| queue of a data path (high-water mark, each side) | {ports.DATA_HWM} messages |",
         f"| queue of a hub's line | {ports.CONTROL_HWM} messages |",
         f"| queue of a subscriber | {ports.EVENT_HWM} messages, then events are dropped |",
@@ -146,8 +151,8 @@ def test_every_limit_is_documented() -> None:
 
 
 def test_every_error_code_is_documented_and_every_documented_one_exists() -> None:
-    source = inspect.getsource(codec) + inspect.getsource(ports)
-    used = set(re.findall(r'ProtocolError\(\s*"(\w+)"', source)) | set(re.findall(r'_unpack_map\([^"]+"(\w+)"', source))
+    source = "".join(map(inspect.getsource, (codec, arrays, lines)))
+    used = set(re.findall(r'ProtocolError\(\s*"(\w+)"', source)) | set(re.findall(r'unpack_map\([^"]+"(\w+)"', source))
     assert {row[0].strip("`") for row in rows(chapter("Errors"))} == used
 
 

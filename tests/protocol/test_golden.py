@@ -18,7 +18,7 @@ import msgpack  # type: ignore[import-untyped]  # ships no types
 import pytest
 
 from susurrus.protocol import VERSION, Message, codec, decode, encode
-from susurrus.protocol.schema import message_types
+from susurrus.protocol.messages import message_types
 
 if TYPE_CHECKING:
     from collections.abc import Callable

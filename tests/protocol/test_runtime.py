@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     import zmq
 
-WAIT = 20  # seconds; a limit for failures
+WAIT = 50  # seconds; a limit for failures
 HOLDER = (
     "import sys; from susurrus.protocol import RuntimeFolder\n"
     "print(RuntimeFolder.create().path, flush=True)\n"

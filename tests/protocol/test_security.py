@@ -8,6 +8,7 @@ import socket as sockets
 import stat
 import subprocess
 import sys
+import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 
     from susurrus.protocol import Message
 
-WAIT = 20  # seconds; a limit for failures
+WAIT = 50  # seconds; a limit for failures
 NOT_KEY = "its key is not authorized"
 
 
@@ -90,7 +91,8 @@ class House:
         poller = zmq.Poller()
         for socket in self.door.sockets:
             poller.register(socket, zmq.POLLIN)
-        for _ in range(WAIT * 50):
+        deadline = time.monotonic() + WAIT
+        while time.monotonic() < deadline:
             self.door.turn()
             if found := ended():
                 return found

@@ -24,7 +24,7 @@ from susurrus.protocol import (
 )
 from tests.eavesdropper import Eavesdropper
 
-WAIT = 20  # seconds; a limit for failures
+WAIT = 50  # seconds; a limit for failures
 REFUSED = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
 SECRET = "the patient complains of headaches"  # noqa: S105  a transcript, not a password
 
