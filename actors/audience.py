@@ -19,12 +19,19 @@ MAX_BEHIND = MAX_FINISHED // 2  # ends of jobs that are not shown for certain; w
 class Audience:
     """Belongs to the hub's thread."""
 
-    def __init__(self, send: Callable[[bytes, Message], bool]) -> None:
+    def __init__(self, send: Callable[[bytes, Message], bool], *, is_missing: bool = False) -> None:
         """Nobody is there.
 
         Args:
             send: queues a message for a peer of the hub.
+            is_missing: the pipeline has one, and it has not said Hello yet.
         """
+        self.is_missing = is_missing
+        """No job begins before it has come: it must not miss the first events."""
+        self.is_last = False
+        """Nothing else keeps the pipeline: it ends as soon as this one has shown all there is."""
+        self.pids: set[int] = set()
+        """Processes of our own consoles that have said Hello: they subscribe, and the last event will reach them."""
         self._send = send
         self._peer = b""
         self._ended = 0

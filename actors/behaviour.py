@@ -16,8 +16,8 @@ from susurrus.models.errors import AudioError, ModelError, OptionError, Susurrus
 from susurrus.protocol import Committed, Credit, Failed, Features, HiddenStates, Message, Reissue, Submit, Working
 
 if TYPE_CHECKING:
+    from susurrus.actors.actor_trace import ActorTrace
     from susurrus.actors.shell import Shell
-    from susurrus.actors.traced import ActorTrace
 
 WINDOWS_GRANTED = 2  # one being worked on, one waiting: the stage before never idles and never runs ahead
 LAST_ATTEMPT = 2**62  # none comes near

@@ -41,8 +41,8 @@ class Job:
     """Committed by an earlier run, and not yet published in this one."""
     announced: set[int] = field(default_factory=set)
     """Windows of this attempt that are not committed."""
-    early: dict[int, Segment] = field(default_factory=dict)
-    """Finished windows that the frontend has not announced: what two actors say can come in any order."""
+    early: dict[int, list[Partial | Segment]] = field(default_factory=dict)
+    """Of windows that the frontend has not announced: what two actors say can come in any order."""
     waiting: dict[int, Segment] = field(default_factory=dict)
     """Finished windows whose predecessors are not finished yet."""
     ahead: dict[int, Partial] = field(default_factory=dict)
@@ -52,9 +52,9 @@ class Job:
     memory: str = ""
     """What a decoder has to know to go on behind them."""
     settled: bool = False
+    """It is all that any decoder will ever have to know."""
     full: set[int] = field(default_factory=set)
     """Windows that are wanted with every encoder position."""
-    """It is all that any decoder will ever have to know."""
     partial: Partial | None = None
     first_partial: float | None = None
     opened: float | None = None
@@ -91,6 +91,11 @@ class Job:
     def done_windows(self) -> int:
         """How many are committed, those of an earlier run included."""
         return len(self.segments) or len(self.resumed)
+
+    def has(self, window: int) -> bool:
+        """Whether a window is finished, committed or not."""
+        early = any(isinstance(report, Segment) for report in self.early.get(window, ()))
+        return window < self.done_windows or window in self.waiting or early
 
     @property
     def deadline(self) -> float | None:

@@ -24,7 +24,8 @@ from susurrus.actors.journal_file import JournalError, default_path, is_still, m
 from susurrus.actors.journal_key import JournalKey
 from susurrus.models.provisioning.manifest import sync_folder
 from susurrus.protocol import ProtocolError, Segment, encode
-from susurrus.protocol.schema import ID_BYTES, fields_of, pack_fields, unpack_fields
+from susurrus.protocol.checks import ID_BYTES
+from susurrus.protocol.schema import fields_of, pack_fields, unpack_fields
 
 __all__ = ["Journal", "JournalError", "JournalKey", "default_path"]
 

@@ -15,7 +15,7 @@ from susurrus.models.errors import AudioError, ModelError
 from susurrus.models.inputs import STDIN
 from susurrus.models.provisioning.manifest import FILE_NAME
 from susurrus.protocol import TranscribeOptions
-from susurrus.protocol.schema import INT_LIMIT
+from susurrus.protocol.checks import INT_LIMIT
 
 
 @dataclass(frozen=True, slots=True)

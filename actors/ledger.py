@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Container, Sequence
-from dataclasses import replace
 from math import inf
 
-from susurrus.actors.job import STDIN, Job, empty_segment
+from susurrus.actors.job import STDIN, Job
+from susurrus.actors.reports import JobReport, take_in
 from susurrus.actors.statistics import Statistics
 from susurrus.protocol import (
     Accepted,
@@ -21,16 +21,13 @@ from susurrus.protocol import (
     Cancelled,
     Event,
     Failed,
-    Partial,
     Redo,
     Reissue,
     Rejected,
     Segment,
     Snapshot,
-    Started,
     Submit,
     TerminalEvent,
-    Window,
     Working,
 )
 
@@ -38,8 +35,6 @@ MAX_QUEUED = 1024  # jobs; metadata only, the audio stays where it is
 MAX_READ = 8  # jobs whose audio is read side by side, with one lane: each has a file open
 MAX_KNOWN = 16 * MAX_QUEUED  # ids of jobs: one that is sent again is not run again
 MAX_FINISHED = 32  # finished jobs that a late joiner still finds in the snapshot
-
-JobReport = Started | Window | Partial | Segment | AudioEnd | Failed
 
 
 class Ledger:
@@ -176,6 +171,11 @@ class Ledger:
         """Whether the job is without a terminal event."""
         return job_id in self._active
 
+    def wants(self, work: Working) -> bool:
+        """Whether the result of some work is not there yet, and will count."""
+        job = self._active.get(work.job)
+        return job is not None and work.attempt == job.attempt and not job.has(work.window)
+
     def oldest_open(self, besides: Container[tuple[bytes, int]] = ()) -> Working | None:
         """The first window in work that is not finished: likely what an actor worked on that has not said so.
 
@@ -228,91 +228,11 @@ class Ledger:
         job = self._active.get(report.job)
         if job is None:
             return []
-        match report:
-            case Started():
-                return self._start(job, report, now)
-            case Window():
-                return self._window(job, report, now)
-            case Partial():
-                return self._partial(job, report, now)
-            case Segment():
-                return self._segment(job, report, now)
-            case AudioEnd():
-                job.audio = report
-                self._read.discard(report.job)
-                return self._commit(job, now)
-            case Failed():
-                return [self._finish(job, replace(report, seq=job.next_seq()))]
-
-    def _start(self, job: Job, report: Started, now: float) -> list[Event]:
-        """A frontend that took over says it again."""
-        if job.started is not None:
-            return []
-        job.opened = now
-        job.started = replace(report, seq=job.next_seq())
-        job.segments = [
-            replace(segment, job=report.job, seq=job.next_seq(), memory="", settled=False) for segment in job.resumed
-        ]
-        job.resumed = ()
-        return [job.started, *job.segments]
-
-    def _window(self, job: Job, report: Window, now: float) -> list[Event]:
-        if report.attempt != job.attempt or report.window in job.announced or report.window < job.done_windows:
-            return []
-        job.announced.add(report.window)
-        events: list[Event] = [replace(report, seq=job.next_seq())]
-        early = job.early.pop(report.window, None)
-        if not report.speech:
-            job.waiting[report.window] = empty_segment(report)
-            events += self._commit(job, now)
-        elif early is not None:
-            events += self._segment(job, early, now)
-        return events
-
-    def _partial(self, job: Job, report: Partial, now: float) -> list[Event]:
-        if not self._counts(job, report):
-            return []
-        if report.window > job.done_windows:  # of another lane, which is faster
-            job.ahead[report.window] = report
-            return []
-        if job.first_partial is None:
-            job.first_partial = now
-            self.statistics.first_partial(now - job.submitted)
-        job.partial = replace(report, seq=job.next_seq())
-        return [job.partial]
-
-    def _segment(self, job: Job, report: Segment, now: float) -> list[Event]:
-        if report.attempt == job.attempt and report.window >= job.done_windows and report.window not in job.announced:
-            job.early[report.window] = report
-        if not self._counts(job, report):
-            return []
-        job.ahead.pop(report.window, None)
-        job.waiting[report.window] = report
-        return self._commit(job, now)
-
-    def _counts(self, job: Job, report: Partial | Segment) -> bool:
-        """Whether the window is still open and the report from the attempt that counts."""
-        is_open = report.window in job.announced and report.window not in job.waiting
-        return is_open and report.attempt == job.attempt
-
-    def _commit(self, job: Job, now: float) -> list[Event]:
-        """Commit finished windows in order, then show what is known of the next; with the last one comes Done."""
-        events: list[Event] = []
-        while (segment := job.waiting.pop(job.done_windows, None)) is not None:
-            job.memory, job.settled = segment.memory or job.memory, segment.settled or job.settled
-            segment = replace(segment, seq=job.next_seq(), memory=job.memory, settled=job.settled)
-            job.segments.append(replace(segment, memory="", settled=False))
-            job.announced.discard(segment.window)
-            job.audio_s += segment.end - segment.start
-            self.statistics.committed(segment)
-            events.append(segment)
-            if job.partial is not None and job.partial.window <= segment.window:
-                job.partial = None
-        if (partial := job.ahead.pop(job.done_windows, None)) is not None:
-            events += self._partial(job, partial, now)
-        if job.audio is not None and len(job.segments) == job.audio.windows:
-            self.statistics.read(job.audio.frontend_s, job.audio.windows)
-            events.append(self._finish(job, job.done(job.audio, now)))
+        if isinstance(report, AudioEnd):
+            self._read.discard(report.job)
+        events = take_in(job, report, now, self.statistics)
+        if events and isinstance(events[-1], TerminalEvent):
+            self._finish(job, events[-1])
         return events
 
     def _finish(self, job: Job, event: TerminalEvent) -> TerminalEvent:

@@ -40,8 +40,10 @@ class Station:
     """Granted by this actor and not yet passed on to its upstream."""
     backlog: int = 0
     """Pieces of work that wait in its inbox, as it said last."""
-    working: Working | None = None
-    """What it said last that it works on."""
+    batches: bool = False
+    """Whether it may have several windows in work: a decoder, whose results come to the hub."""
+    works: list[Working] = field(default_factory=list)
+    """What it works on, as far as the hub knows; what it began last comes last."""
     awaited: int = 0
     """Ping whose answer will prove that it has taken in its new Downstream; 0 when there is nothing to wait for."""
     doubt: str = ""
@@ -49,10 +51,28 @@ class Station:
     unsent: deque[Message] = field(default_factory=deque)
     """For an actor that does not read at the moment, and whose queue is full."""
 
+    @property
+    def working(self) -> Working | None:
+        """What is to blame if it is lost now; None: it has not said that it works on anything."""
+        return self.works[-1] if self.works else None
+
+    def begins(self, work: Working) -> None:
+        """It says that it begins to work on a window."""
+        self.works = [*self.works, work] if self.batches else [work]
+
+    def has_done(self, is_open: Callable[[Working], bool]) -> None:
+        """It says that it has done a window, but not which.
+
+        Args:
+            is_open: whether the hub lacks the result of some work, and still wants it.
+        """
+        self.works = [work for work in self.works if self.batches and is_open(work)]
+
     def leave(self, now: float) -> None:
         """Forget the instance that is lost."""
         self.instance, self.pid, self.inbox, self.ready, self.source = b"", 0, None, False, b""
-        self.credit, self.backlog, self.working, self.awaited, self.doubt = 0, 0, None, 0, ""
+        self.credit, self.backlog, self.awaited, self.doubt = 0, 0, 0, ""
+        self.works.clear()
         self.unsent.clear()
         self.watch.started(now)
 
@@ -87,7 +107,7 @@ class Line:
         for lane in range(1, lanes + 1):
             upstream = self.frontend
             for kind in KINDS:
-                station = Station(station_name(kind, lane), Watch(limits, now))
+                station = Station(station_name(kind, lane), Watch(limits, now), batches=kind == KINDS[-1])
                 self.stations[station.name] = station
                 self._links.append(Link(upstream, station, lane if upstream is self.frontend else 1))
                 upstream = station
@@ -131,7 +151,6 @@ class Line:
     def grant(self, station: Station, message: Credit) -> None:
         """An actor takes more windows."""
         station.credit += message.windows
-        station.working = None
         self._connect()
 
     def answered(self, station: Station, message: Pong) -> None:

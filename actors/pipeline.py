@@ -1,4 +1,4 @@
-"""A pipeline and its life: runtime folder, hub, processes, and an end that leaves nothing behind.
+"""A pipeline as its user has it: its life, and what it is used for. What runs behind it is `engine`'s.
 
     with Pipeline("base") as pipeline:
         for event in pipeline.transcribe("clip.wav"):
@@ -11,48 +11,35 @@ thread, without a main guard, inside asyncio and in daemonic workers, because ac
 from __future__ import annotations
 
 import atexit
-import contextlib
 import errno
-import os
-import signal
 import sys
-import threading
-import time
-from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import AsyncIterator, Callable, Generator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
+from typing import TYPE_CHECKING, Self, TypedDict, Unpack
 
 import zmq
 
 from susurrus.actors import exits
 from susurrus.actors.client import Client, PipelineError
-from susurrus.actors.hub import Hub
-from susurrus.actors.lanes import FRONTEND, KINDS, checked_workers, station_name, threads_for
+from susurrus.actors.engine import STOP_S, Engine, Plan
+from susurrus.actors.lanes import checked_workers, threads_for
 from susurrus.actors.options import to_message
 from susurrus.actors.recovery import CONSOLE
 from susurrus.actors.samples import as_file
-from susurrus.actors.supervisor import KILL, Command, Supervisor, describe_exit
+from susurrus.actors.supervisor import Command
 from susurrus.actors.view import JobEvent
 from susurrus.actors.watch import Limits
-from susurrus.models.config import ModelConfig
-from susurrus.models.directories import checked_options, repair, resolve_precision
-from susurrus.models.errors import ModelError
+from susurrus.models.directories import checked_options
 from susurrus.models.options import DecodingOptions, OptionFields
 from susurrus.models.providers import CPU
-from susurrus.models.provision import ensure_model
-from susurrus.models.provisioning.manifest import verify
 from susurrus.models.threads import usable_cpus
-from susurrus.protocol import ActorSettings, Connection, RuntimeFolder, Status, Submit, TranscribeOptions, Transport
+from susurrus.protocol import Connection, Status, TranscribeOptions
 
 if TYPE_CHECKING:
     from susurrus.actors.bridge import Departure
-    from susurrus.actors.journal import Journal
     from susurrus.actors.samples import AudioSource
     from susurrus.protocol.listen import Listener
-
-STOP_S = 0.75  # a child that was told to stop gets SIGTERM after this, and SIGKILL after as long again
 
 TOO_MANY_FILES = "too many open files: raise the limit (ulimit -n), a pipeline takes some 50"
 
@@ -114,24 +101,24 @@ class Pipeline:
         Raises:
             OptionError: there cannot be so many workers.
         """
-        self._workers = checked_workers(workers)
-        self._is_resident = resident
-        self._listener = listener
-        self._on_status = on_status
-        self._model = model
-        self._wanted_precision = precision
-        self._threads = threads or threads_for(self._workers, usable_cpus())
-        self._provider = provider
-        self._console = console
-        self._audio_fd = audio_fd
-        self._child_arguments = tuple(child_arguments)
-        self._python = python
-        self._limits = limits
-        self._settled = threading.Event()  # ready, or ended
-        self._ended = False
-        self._console_settled = threading.Event()  # it has ended, or the user no longer wants to wait for it
-        self._is_hasty = False  # the user does not
-        self._thread: threading.Thread | None = None
+        workers = checked_workers(workers)
+        self._engine = Engine(
+            Plan(
+                model=model,
+                precision=precision,
+                workers=workers,
+                threads=threads or threads_for(workers, usable_cpus()),
+                provider=provider,
+                console=console,
+                audio_fd=audio_fd,
+                child_arguments=tuple(child_arguments),
+                python=python,
+                limits=limits,
+                resident=resident,
+                listener=listener,
+                on_status=on_status,
+            )
+        )
 
     # --- life ---
 
@@ -146,59 +133,23 @@ class Pipeline:
             PipelineError: this pipeline has ended; make another. Or the system has no descriptors left.
             WireError: there is no private place for the sockets.
         """
-        if self._thread is not None:
+        if self._engine.thread is not None:
             self.raise_if_ended()
             return self
         try:
-            self._start()
+            self._engine.start()
         except (zmq.ZMQError, OSError) as error:
             if error.errno not in (errno.EMFILE, errno.ENFILE):
                 raise
             raise PipelineError("resources", TOO_MANY_FILES) from error
-        return self
-
-    def _start(self) -> None:
-        wanted = self._wanted_precision
-        self._directory = ensure_model(self._model, precisions=(wanted,) if wanted else None, verify=False)
-        self._precision = resolve_precision(self._directory, wanted)
-        self._config = ModelConfig.from_directory(self._directory)
-        with contextlib.ExitStack() as resources:
-            self._folder = resources.enter_context(RuntimeFolder.create())
-            context: zmq.Context[Any] = zmq.Context()
-            resources.callback(context.destroy, linger=0)  # `term` waits for sockets that a failing start left open
-            transport = Transport.choose(self._folder.path)
-            self._hub = Hub(
-                context,
-                transport,
-                self._settled.set,
-                lanes=self._workers,
-                waits_for_console=self._console is not None,
-                limits=self._limits,
-                open_journal=self._open_journal,
-            )
-            resources.callback(self._hub.close)
-            if self._listener is not None:
-                self._hub.door = self._listener.open(context, self._hub.port, self._hub.publisher)
-            self.connection = self._describe()
-            self.connection_file = self.connection.write()
-            self._supervisor = Supervisor(self.connection_file, self._on_exit, python=self._python)
-            resources.callback(self._supervisor.close)
-            self._hub.use(self._supervisor)
-            self._hub.on_status = self._on_status
-            for command in self._commands():
-                self._supervisor.start(command)
-            # From here on a signal handler's `interrupt` finds something to stop, and need not raise.
-            self._thread = threading.Thread(target=self._serve, name="susurrus-hub", daemon=True)
-            self._resources = resources.pop_all()
-        self._thread.start()
-        threading.Thread(target=self._verify_model, name="susurrus-verify", daemon=True).start()
         atexit.register(self.close)
+        return self
 
     def close(self) -> None:
         """Stop everything and wait until it is gone; open jobs fail with `stopped`. Idempotent."""
-        if self._thread is not None:
-            self._hub.stop()
-            self._thread.join()
+        if self._engine.thread is not None:
+            self._engine.hub.stop()
+            self._engine.thread.join()
             atexit.unregister(self.close)
 
     def interrupt(self) -> bool:
@@ -206,18 +157,15 @@ class Pipeline:
 
         Safe in a signal handler.
         """
-        if self._thread is None:
+        if self._engine.thread is None:
             return False
-        self._is_hasty = True
-        self._hub.stop("interrupted", "interrupted")
-        self._console_settled.set()
+        self._engine.interrupt()
         return True
 
     def kill(self) -> None:
         """End at once, by SIGKILL. Safe in a signal handler; does nothing while the children are being started."""
-        if self._thread is not None:
-            self._hub.stop("killed", "the pipeline was killed")
-            self._supervisor.signal(self._supervisor.running(), KILL)
+        if self._engine.thread is not None:
+            self._engine.kill()
 
     def wait_until_ready(self, timeout: float | None = None) -> bool:
         """Wait until all models are loaded; False when the time is over first.
@@ -225,7 +173,7 @@ class Pipeline:
         Raises:
             PipelineError: the pipeline ended instead.
         """
-        in_time = self._settled.wait(timeout)
+        in_time = self._engine.settled.wait(timeout)
         self.raise_if_ended()
         return in_time
 
@@ -235,8 +183,8 @@ class Pipeline:
         Raises:
             PipelineError: it always does, with the reason.
         """
-        if self._thread is not None:
-            self._thread.join()
+        if self._engine.thread is not None:
+            self._engine.thread.join()
         self.raise_if_ended()
 
     def raise_if_ended(self) -> None:
@@ -245,17 +193,27 @@ class Pipeline:
         Raises:
             PipelineError: with the reason.
         """
-        if self._ended:
-            outcome = self._hub.outcome
+        if self._engine.has_ended:
+            outcome = self._engine.hub.outcome
             raise PipelineError(outcome.code or "stopped", outcome.text or "the pipeline was stopped")
 
     def console_failure(self) -> int:
         """Exit code of the pipeline's own console, once the pipeline is closed; 0 if all went well."""
-        return exits.OK if self._thread is None else self._supervisor.exit_code(CONSOLE) or exits.OK
+        return exits.OK if self._engine.thread is None else self._engine.supervisor.exit_code(CONSOLE) or exits.OK
+
+    @property
+    def connection(self) -> Connection:
+        """What others need to find it, once it is started."""
+        return self._engine.connection
+
+    @property
+    def connection_file(self) -> Path:
+        """Where that is written."""
+        return self._engine.connection_file
 
     def pids(self) -> dict[str, int]:
         """Process ids of the actors that run, by name."""
-        return self._supervisor.pids()
+        return self._engine.supervisor.pids()
 
     def __enter__(self) -> Self:
         return self.start()
@@ -273,15 +231,15 @@ class Pipeline:
         Raises:
             PipelineError: the pipeline has ended, or was not started.
         """
-        if self._thread is None:
+        if self._engine.thread is None:
             raise PipelineError("not_started", "the pipeline was not started: use `with Pipeline(…)`, or start()")
-        if not self._hub.is_running:
-            self._thread.join()
+        if not self._engine.hub.is_running:
+            self._engine.thread.join()
         self.raise_if_ended()
         try:
             return Client(self.connection)
         except PipelineError:
-            self._thread.join(STOP_S)
+            self._engine.thread.join(STOP_S)
             self.raise_if_ended()  # it ended over our head, and knows better why
             raise
 
@@ -314,7 +272,7 @@ class Pipeline:
         Raises:
             OptionError: an option has a value that does not exist for this model.
         """
-        return job_options(self._directory, options)
+        return job_options(self._engine.directory, options)
 
     # --- inside: the caller's thread ---
 
@@ -326,99 +284,9 @@ class Pipeline:
             options = self.check(wanted)
             if departure is not None:
                 departure.wake_by(client.wake)
-            with as_file(audio, self._folder.path, self._config.audio.sample_rate) as (source, name):
+            with as_file(audio, self._engine.folder.path, self._engine.config.audio.sample_rate) as (source, name):
                 job = client.submit(source, name=name, options=options)
                 yield from client.follow(job, is_left=departure.is_set if departure else lambda: False)
-
-    def _describe(self) -> Connection:
-        return Connection(
-            pid=os.getpid(),
-            instance=self._hub.identity.instance,
-            hub=self._hub.port.endpoint,
-            events=self._hub.publisher.endpoint,
-            transport=self._hub.transport,
-            started=time.time(),
-            resident=self._is_resident,
-            listens=self._hub.door.endpoint if self._hub.door is not None else "",
-            settings=ActorSettings(str(self._directory), self._precision, self._threads, self._provider),
-        )
-
-    def _commands(self) -> Iterator[Command]:
-        arguments, pass_fds = self._child_arguments, tuple[int, ...]()
-        if self._audio_fd is not None:
-            arguments, pass_fds = (*arguments, "--audio-fd", str(self._audio_fd)), (self._audio_fd,)
-        yield Command(FRONTEND, arguments, pass_fds=pass_fds)
-        for lane in range(1, self._workers + 1):
-            for kind in KINDS:
-                yield Command(station_name(kind, lane), self._child_arguments, module=kind)
-        if self._console is not None:
-            shown = ("--shown", str(self._folder.path / "shown"))
-            yield replace(self._console, arguments=(*self._console.arguments, *shown))
-
-    # --- inside: other threads ---
-
-    def _open_journal(self, submit: Submit) -> Journal:
-        """Runs on the hub's thread."""
-        from susurrus.actors.journal import Journal, JournalKey  # noqa: PLC0415 - for those who resume
-
-        key = JournalKey.of(submit.source, self._directory, self._precision, submit.options)
-        return Journal.open(Path(submit.journal), key)
-
-    def _verify_model(self) -> None:
-        """Runs beside the start-up of the actors: no job begins before every model file has its hash."""
-        try:
-            damages = ", ".join(map(str, verify(self._directory, (self._precision,))))
-        except (ModelError, OSError) as error:
-            damages = str(error)
-        if damages:
-            self._hub.stop("model", f"{self._directory}: {damages}; {repair(self._directory, self._config.name)}")
-        else:
-            self._hub.allow_jobs()
-
-    def _on_exit(self, name: str, code: int) -> None:
-        """Runs on the waiting thread of a child that has just ended; in an orderly end the hub has stopped already.
-
-        A console that cannot write its output would not be able to the next time; any other loss is made good.
-        """
-        if name == CONSOLE:
-            self._console_settled.set()
-        if name == CONSOLE and code == exits.OUTPUT_CLOSED:
-            self._hub.stop("output_closed", "nobody reads the output any more")
-        elif name == CONSOLE and code == exits.PIPELINE:
-            self._hub.stop("actor_lost", f"the {name} {describe_exit(code)}; run again with -v to see its log")
-        else:
-            self._hub.actor_ended(name, describe_exit(code))
-
-    def _serve(self) -> None:
-        """The hub's thread: serve to the end, then take everything down."""
-        try:
-            self._hub.run()
-        finally:
-            self._stop_children()
-            self._resources.close()
-            self._ended = True
-            self._settled.set()
-
-    def _stop_children(self) -> None:
-        """All have been told to stop. In an orderly end the console shows what it has, however slow its reader.
-
-        One that never came so far as to subscribe has nothing to show, and would wait for the last event for ever.
-        """
-        self._console_settled.clear()  # it may be that of one that was lost and replaced
-        if self._is_hasty:
-            self._console_settled.set()
-        children = self._supervisor.running()
-        subscribed = self._supervisor.pids().get(CONSOLE) in self._hub.console_pids
-        patient = [name for name in children if name == CONSOLE and subscribed and not self._hub.outcome.code]
-        self._end_for_certain([name for name in children if name not in patient])
-        if patient:
-            self._console_settled.wait()
-            self._end_for_certain(patient)
-
-    def _end_for_certain(self, names: list[str]) -> None:
-        for signum in (signal.SIGTERM, KILL):
-            names = self._supervisor.reap(names, time.monotonic() + STOP_S)
-            self._supervisor.signal(names, signum)
 
 
 def job_options(directory: Path, options: DecodingOptions) -> TranscribeOptions:

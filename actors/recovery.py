@@ -127,8 +127,8 @@ class Recovery:
         """The window of an actor that died so fast that it could not say over what: the oldest that no other has."""
         if not lost.ready:
             return None
-        others = [other.working for other in self._line if other is not lost and other is not self._line.frontend]
-        return self._ledger.oldest_open(besides={(work.job, work.window) for work in others if work is not None})
+        others = [other for other in self._line if other is not lost and other is not self._line.frontend]
+        return self._ledger.oldest_open(besides={(work.job, work.window) for other in others for work in other.works})
 
     def _blame(self, name: str, working: Working) -> bool:
         """The window that was in work may be what kills workers; then its job fails, and the others go on.

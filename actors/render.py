@@ -2,7 +2,7 @@
 
     make_renderer ──> TerminalRenderer (screen.py)   standard output is a terminal
                   ├─> PlainRenderer                  it is a pipe or a file, or the user wants it quiet
-                  └─> JsonRenderer                   one event a line
+                  └─> JsonRenderer (json_lines.py)   one event a line
 
 A renderer belongs to the console's only thread. Its methods raise OutputClosedError when nobody reads any
 more and SusurrusError when the text cannot be written; after either the renderer is of no more use.
@@ -10,18 +10,16 @@ more and SusurrusError when the text cannot be written; after either the rendere
 
 from __future__ import annotations
 
-import json
-import math
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass
-from typing import Any, Protocol, TextIO
+from collections.abc import Iterator, Sequence
+from typing import Protocol, TextIO
 
+from susurrus.actors.committed import CommittedText
 from susurrus.actors.shown import Shown
 from susurrus.actors.terminal import Output, neutralise
-from susurrus.actors.view import Change, CommittedText, JobView, TranscriptView
-from susurrus.protocol.messages import Cancelled, Done, Failed, Message, Stopped
+from susurrus.actors.view import Change, JobView, TranscriptView
+from susurrus.protocol import Cancelled, Done, Failed, Stopped
 
 
 class Renderer(Protocol):
@@ -63,6 +61,8 @@ def make_renderer(
     """
     out, err = Output(stdout), Output(stderr, required=False)
     if as_json:
+        from susurrus.actors.json_lines import JsonRenderer  # noqa: PLC0415 - for those who ask
+
         return JsonRenderer(out, err)
     if quiet or not out.isatty() or os.environ.get("TERM") in ("dumb", "unknown"):
         return PlainRenderer(out, err, warnings=not quiet, progress=progress and not quiet, shown=shown)
@@ -246,72 +246,3 @@ def audio_position(job: JobView) -> str:
     """How far the text of a job is committed, such as `0:30 / 1:35`."""
     position = clock(job.settled_until)
     return position if job.duration is None else f"{position} / {clock(job.duration)}"
-
-
-# --- events as JSON -----------------------------------------------------------------------------------------
-
-# json.dumps escapes what is below U+0020. What else would act on a terminal or is no UTF-8 is escaped here;
-# outside of strings JSON has no such characters.
-_ESCAPED = {
-    code: f"\\u{code:04x}"
-    for code in (
-        *range(0x7F, 0xA0),
-        0x2028,
-        0x2029,
-        *range(0x202A, 0x202F),
-        *range(0x2066, 0x206A),
-        *range(0xD800, 0xE000),
-    )
-}
-
-
-class JsonRenderer:
-    """Every event that took effect as a line of JSON: `type` and the message's fields, bytes as hexadecimal.
-
-    A viewer that comes late or missed something first gets a `snapshot` of the jobs concerned. `welcome` and
-    `beat` are about subscriptions and left out.
-    """
-
-    def __init__(self, out: Output, err: Output) -> None:
-        self._out = out
-        self._err = err
-
-    def on_change(self, view: TranscriptView, changes: Sequence[Change]) -> None:  # noqa: ARG002 - events say it all
-        """Write the changes, in order."""
-        for change in changes:
-            self._out.write(to_json(change) + "\n")
-        if changes:
-            self._out.flush()
-
-    def timeout(self) -> float | None:
-        """Nothing waits."""
-        return None
-
-    def error(self, text: str) -> None:
-        """One line on standard error."""
-        self._err.say(f"error: {text}")
-
-    def close(self) -> None:
-        """Nothing is left to write."""
-
-
-def to_json(message: Message) -> str:
-    """One line of strict JSON: UTF-8 text unescaped, numbers that are none become null."""
-    return json.dumps(_plain(message), ensure_ascii=False, allow_nan=False).translate(_ESCAPED)
-
-
-def _plain(value: Any) -> Any:
-    if is_dataclass(value):
-        kind: dict[str, Any] = {"type": value.TYPE} if isinstance(value, Message) else {}
-        return kind | {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
-    match value:
-        case bytes():
-            return value.hex()
-        case float() if not math.isfinite(value):
-            return None
-        case tuple() | list():
-            return [_plain(item) for item in value]
-        case Mapping():
-            return {str(key): _plain(item) for key, item in value.items()}
-        case _:
-            return value

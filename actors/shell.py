@@ -2,11 +2,11 @@
 
 ONNX Runtime releases the GIL while it runs, so the I/O thread answers pings and sees Cancel and Stop while the compute
 thread is inside a session. The two share a queue in each direction, a credit gate, the fences and the progress.
+Here is what the I/O thread does; what the other does is `compute`'s.
 """
 
 from __future__ import annotations
 
-import logging
 import os
 import queue
 import threading
@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 
 import zmq
 
-from susurrus.actors.behaviour import Behaviour, Desk, Loaded, Work, code_of, describe
-from susurrus.actors.credit import CreditGate, Stopping
+from susurrus.actors.behaviour import Behaviour, Loaded
+from susurrus.actors.compute import ComputeLoop, Nudge
+from susurrus.actors.credit import CreditGate
 from susurrus.actors.downstream import Way
 from susurrus.actors.io import Wakeup, receive_all, wait_for
 from susurrus.actors.progress import Fences, Progress
@@ -60,12 +61,6 @@ HUB_CHECK_S = 2.0  # between two looks whether the hub's process lives: an actor
 HAND_OVER_S = 0.05  # it takes a tenth of a millisecond; what is later is late anyway
 RETRY_S = 0.05  # until the next try, when the hub does not read and its line is full
 
-log = logging.getLogger(__name__)
-
-
-class Nudge:
-    """In the queue of work: there is credit, or nothing at all, but `go_on` should be asked again."""
-
 
 class Shell:
     """Runs a behaviour as an actor of the pipeline that a connection names.
@@ -94,7 +89,7 @@ class Shell:
         self._connection = connection
         self._context = context
         self._identity = Identity.new(self.name)
-        self._work: queue.SimpleQueue[Work | Nudge | None] = queue.SimpleQueue()
+        self._compute = ComputeLoop(behaviour, self)
         self._outgoing: queue.SimpleQueue[tuple[Message | threading.Event, int | None]] = queue.SimpleQueue()
         self._for_hub: deque[Message] = deque()  # what could not be sent yet: the other side does not read
         self._unused = 0  # windows granted to upstream that have not come
@@ -123,6 +118,19 @@ class Shell:
         self._wakeup.set()
         event.wait(HAND_OVER_S)
 
+    def loaded(self, loaded: Loaded) -> None:
+        """Tell the hub that the model is there (compute thread)."""
+        ready = Ready(
+            name=self.name,
+            inbox=None if self._inbox is None else self._inbox.send_port,
+            model=loaded.model,
+            sample_rate=loaded.sample_rate,
+            n_mels=loaded.n_mels,
+            threads=loaded.threads,
+            load_s=time.monotonic() - self._started,
+        )
+        self.post(ready)
+
     # --- the I/O thread ---
 
     def run(self, *, join: bool = False) -> None:
@@ -135,7 +143,7 @@ class Shell:
             EndpointError: a socket cannot be bound or connected.
         """
         transport, poller = self._connection.transport, zmq.Poller()
-        compute = threading.Thread(target=self._compute, name=f"{self.name}-compute", daemon=True)
+        compute = threading.Thread(target=self._compute.run, name=f"{self.name}-compute", daemon=True)
         self._hub = HubLine(self._context, transport, self._identity, self._connection.hub)
         try:
             if self._behaviour.has_inbox:
@@ -196,7 +204,7 @@ class Shell:
 
     def _arrived(self, window: Features | HiddenStates) -> None:
         self._unused -= 1
-        self._work.put(window)
+        self._compute.put(window)
 
     @property
     def _has_unsent(self) -> bool:
@@ -223,13 +231,13 @@ class Shell:
     def _from_hub(self, message: Message) -> None:
         match message:
             case Submit() | Reissue() | Committed():
-                self._work.put(message)
+                self._compute.put(message)
             case Cancel():
                 self.fences.set(message.job)
-                self._work.put(Nudge())
+                self._compute.put(Nudge())
             case Fence():
                 self.fences.set(message.job, message.attempt)
-                self._work.put(Nudge())
+                self._compute.put(Nudge())
             case Downstream():
                 outlet = Outlet(self._context, self._connection.transport, self._identity, message.port)
                 self._way(message.lane).connect(outlet)
@@ -238,9 +246,9 @@ class Shell:
                 self._for_hub.append(Credit(windows=self._unused))
             case Credit():
                 self._way(message.lane).gate.grant(message.windows)
-                self._work.put(Nudge())
+                self._compute.put(Nudge())
             case Ping():
-                self._hub.send(Pong(message.number, self.progress.stalled_s, self._work.qsize()))
+                self._hub.send(Pong(message.number, self.progress.stalled_s, self._compute.backlog))
             case Rejected():
                 self.refusal = message.text
                 self.stopping = True
@@ -253,68 +261,11 @@ class Shell:
         self.stopping = True
         for way in self.ways.values():
             way.close()
-        self._work.put(None)
+        self._compute.put(None)
         for port in (self._hub, self._inbox):
             if port is not None:
                 port.close(linger=LAST_WORDS_S if port is self._hub else 0.0)
         self._wakeup.close()
-
-    # --- the compute thread ---
-
-    def _compute(self) -> None:
-        """Load, say so, then work until the end. What goes wrong is told to the hub, never raised."""
-        try:
-            self.progress.note()
-            loaded = self._behaviour.load()
-            self.post(self._ready(loaded))
-            if self._behaviour.has_inbox:
-                self.post(Credit(windows=self._behaviour.windows_granted))
-            desk = Desk(self)
-            while (work := self._next_work(desk)) is not None:
-                if not isinstance(work, Nudge):
-                    self._do(work, desk)
-        except Stopping:
-            return
-        except Exception as error:  # noqa: BLE001 - whatever it is, the hub must hear of it
-            self.post(Error(code=code_of(error), text=describe(error)))
-        finally:
-            self._behaviour.close()
-
-    def _next_work(self, desk: Desk) -> Work | Nudge | None:
-        """What comes next in the inbox; the actor's own work fills the time until then."""
-        while self._work.empty() and self._behaviour.go_on(desk):
-            pass
-        self.progress.rest()
-        work = self._work.get()
-        self.progress.note()
-        return work
-
-    def _do(self, work: Work, desk: Desk) -> None:
-        """One piece of work. One bad job must not take the others with it."""
-        to_release, keeps = isinstance(work, Features | HiddenStates), self._behaviour.keeps_windows
-        try:
-            if isinstance(work, Committed) or not desk.is_given_up(work.job, getattr(work, "attempt", 1)):
-                if isinstance(work, Features | HiddenStates) and not keeps:
-                    desk.works_on(work.job, work.window, work.attempt)
-                self._behaviour.handle(work, desk)
-                to_release = to_release and not keeps
-        except Stopping:
-            raise
-        except Exception as error:  # noqa: BLE001
-            desk.fail(work.job, error)
-        if to_release:
-            desk.release()
-
-    def _ready(self, loaded: Loaded) -> Ready:
-        return Ready(
-            name=self.name,
-            inbox=None if self._inbox is None else self._inbox.send_port,
-            model=loaded.model,
-            sample_rate=loaded.sample_rate,
-            n_mels=loaded.n_mels,
-            threads=loaded.threads,
-            load_s=time.monotonic() - self._started,
-        )
 
 
 def _failed(message: Message, error: ProtocolError) -> Message:

@@ -48,7 +48,7 @@ def actor_statuses(
             state = "restarting"
         elif not station.ready:
             state = "starting"
-        elif station.working is not None and is_open(station.working.job):
+        elif any(is_open(work.job) for work in station.works):
             state = "working"
         else:
             state = "ready"

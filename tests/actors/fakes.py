@@ -22,9 +22,9 @@ from susurrus.actors.hub import Hub
 from susurrus.actors.io import receive_all
 from susurrus.actors.shell import Shell
 from susurrus.actors.watch import Limits
-from susurrus.models.config import TIMESTAMPS
 from susurrus.models.options import OptionFields
 from susurrus.models.provisioning.manifest import describe, write_manifest
+from susurrus.models.vocabulary import TIMESTAMPS
 from susurrus.protocol import (
     ActorSettings,
     AudioEnd,
@@ -71,7 +71,7 @@ from tests.models.tiny import (
     random_tensors,
 )
 
-PATIENCE_S = 20.0  # until a test is sure that what it waits for will not come
+PATIENCE_S = 50.0  # until a test is sure that what it waits for will not come
 RATE = 16000
 PLAIN: OptionFields = {
     "vad": False,
@@ -350,8 +350,9 @@ class ScriptedActor:
         self._bad_frames = BadFrames()
 
     def say(self, *messages: Message) -> None:
-        """Tell the hub."""
+        """Tell the hub. A line may be full for a moment: its queue is emptied by a thread of libzmq's."""
         for message in messages:
+            assert self.line.socket.poll(round(PATIENCE_S * 1000), zmq.POLLOUT)
             assert self.line.send(message)
 
     def hear(self, kind: type[M]) -> M:
@@ -454,8 +455,12 @@ class House:
 
 
 def settle(*actors: ScriptedActor) -> None:
-    """Wait until the hub has read what these have said: what one says is read in order, between two there is none."""
-    for actor in actors:
-        actor.say(SnapshotRequest())
-    for actor in actors:
-        actor.hear(Snapshot)
+    """Wait until the hub has read what these have said, and what it told any of them of it has come.
+
+    What one says is read in order, between two there is none: so once more, when all are read.
+    """
+    for _ in range(2):
+        for actor in actors:
+            actor.say(SnapshotRequest())
+        for actor in actors:
+            actor.hear(Snapshot)

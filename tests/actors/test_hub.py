@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import random
+import threading
+import time
 from typing import Any, TypeVar
 
 import pytest
@@ -143,6 +145,7 @@ def test_reports_of_a_stranger_are_dropped(house: House) -> None:
     client.hear(Accepted)
     job = request.job
     house.actors["frontend"].say(started(job), window(job, 0))
+    settle(house.actors["frontend"])
     expect(watcher, Started)
     stranger.say(partial(job, 0), segment(job, 0), audio_end(job, 1), failed(job), Error(code="x", text="x"))
     settle(stranger)
@@ -319,16 +322,23 @@ def test_beats_tell_the_latest_number_of_every_active_job(house: House, monkeypa
     settle(client)
     house.actors["frontend"].say(started(first.job))
     settle(house.actors["frontend"])
-    wanted = {first.job.hex(): 1, second.job.hex(): 0}
-    assert any(isinstance(event := next_event(watcher), Beat) and event.latest == wanted for _ in range(200))
+    wait_for_beat(watcher, {first.job.hex(): 1, second.job.hex(): 0})
     client.say(Cancel(job=first.job), Cancel(job=second.job))
-    assert any(isinstance(event := next_event(watcher), Beat) and event.latest == {} for _ in range(200))
+    wait_for_beat(watcher, {})
+
+
+def wait_for_beat(watcher: Subscriber, latest: dict[str, int]) -> None:
+    """Until a beat says so, however many that were before it are still to be read."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not (isinstance(event := next_event(watcher), Beat) and event.latest == latest):
+        assert time.monotonic() < deadline, event
 
 
 def test_a_late_joiner_gets_the_state_of_every_job(house: House) -> None:
     house.start_line()
     client, first, second = house.actor("client"), submit(group="batch"), submit(group="batch")
     client.say(first, second)
+    settle(client)
     assert house.actors["frontend"].hear(Submit).job == first.job
     house.actors["frontend"].say(started(first.job), window(first.job, 0), window(first.job, 1))
     settle(house.actors["frontend"])
@@ -345,14 +355,20 @@ def test_a_late_joiner_gets_the_state_of_every_job(house: House) -> None:
 
 
 def test_a_late_joiner_is_answered_however_much_text_there_is(house: House) -> None:
-    text, ledger = " and one more word" * 30, house.hub._ledger  # no message to the hub is on its way
+    text, ledger, filled = " and one more word" * 30, house.hub._ledger, threading.Event()
     finished, running = new_id(), new_id()
-    for job, hours in ((finished, 6), (running, 9)):
-        assert ledger.submit(submit(job), 0.0) == Accepted(job=job)
-        for index in range(120 * hours):
-            ledger.apply(window(job, index), 0.0)
-            ledger.apply(segment(job, index, text, tokens=150), 0.0)
-    ledger.apply(audio_end(finished, 720), 0.0)
+
+    def fill() -> None:
+        for job, hours in ((finished, 6), (running, 9)):
+            ledger.submit(submit(job), 0.0)
+            for index in range(120 * hours):
+                ledger.apply(window(job, index), 0.0)
+                ledger.apply(segment(job, index, text, tokens=150), 0.0)
+        ledger.apply(audio_end(finished, 720), 0.0)
+        filled.set()
+
+    house.hub._order(fill)  # on the hub's thread, which looks into the ledger whenever it beats
+    assert filled.wait(PATIENCE_S)
     late = house.actor("late")
     late.say(SnapshotRequest())
     states = {state.job: state for state in late.hear(Snapshot).jobs}

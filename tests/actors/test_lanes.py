@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from susurrus.actors.frontend import FrontendBehaviour
 from susurrus.actors.lanes import MAX_LANES, checked_workers, threads_for, workers_for
-from susurrus.actors.ledger import MAX_READ, JobReport, Ledger
+from susurrus.actors.ledger import MAX_READ, Ledger
+from susurrus.actors.reports import JobReport
 from susurrus.models import OptionError
 from susurrus.models.threads import usable_cpus
 from susurrus.protocol import (
@@ -28,6 +29,7 @@ from susurrus.protocol import (
     Fence,
     Hello,
     Identity,
+    Partial,
     Ping,
     Pong,
     Ready,
@@ -40,7 +42,6 @@ from susurrus.protocol import (
     Working,
     new_id,
 )
-from susurrus.protocol.messages import Partial
 from tests.actors.fakes import (
     PATIENCE_S,
     RATE,

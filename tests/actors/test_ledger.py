@@ -8,7 +8,8 @@ from collections.abc import Iterable, Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from susurrus.actors.ledger import MAX_FINISHED, MAX_QUEUED, JobReport, Ledger
+from susurrus.actors.ledger import MAX_FINISHED, MAX_QUEUED, Ledger
+from susurrus.actors.reports import JobReport
 from susurrus.models.results import join_text
 from susurrus.protocol import (
     Accepted,
@@ -185,16 +186,17 @@ def test_reports_of_a_window_that_was_never_announced_change_nothing() -> None:
     assert ledger.snapshot() == before
 
 
-def test_a_segment_that_comes_before_its_window_is_announced_is_not_lost() -> None:
+def test_what_comes_before_its_window_is_announced_is_not_lost() -> None:
     ledger = ledger_with(JOB)
-    assert apply(ledger, partial(JOB, 0), segment(JOB, 1), segment(JOB, 0), audio_end(JOB, 2)) == []
+    early = [partial(JOB, 0), partial(JOB, 0), partial(JOB, 1), segment(JOB, 1), segment(JOB, 0), audio_end(JOB, 2)]
+    assert apply(ledger, *early) == []
     events = apply(ledger, window(JOB, 0), window(JOB, 1))
-    assert types(events) == ["window", "segment", "window", "segment", "done"]
+    assert types(events) == ["window", "partial", "partial", "segment", "window", "partial", "segment", "done"]
 
 
-def test_a_segment_that_came_early_does_not_count_for_another_attempt() -> None:
+def test_what_came_early_does_not_count_for_another_attempt() -> None:
     ledger = ledger_with(JOB)
-    apply(ledger, segment(JOB, 0, attempt=1))
+    apply(ledger, partial(JOB, 0, attempt=1), segment(JOB, 0, attempt=1))
     ledger.begin_attempt()
     assert types(apply(ledger, window(JOB, 0, attempt=2))) == ["window"]
 

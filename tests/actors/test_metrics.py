@@ -129,7 +129,7 @@ def test_a_hub_publishes_its_numbers_as_it_beats(endpoint: Metrics, house: House
     watchers = [house.subscriber() for _ in range(2)]
     while (found := scrape(endpoint.url)).get(of("susurrus_subscribers")) != len(watchers):
         assert house.thread.is_alive()
-    assert found[of("susurrus_jobs", state="running")] == ask(house.connection).jobs["running"]
+    assert found[of("susurrus_jobs", state="running")] == ask(house.connection, PATIENCE_S).jobs["running"]
     assert found[of("susurrus_actor_state", actor="decoder", state="ready")] == 1
 
 

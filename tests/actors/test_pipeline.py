@@ -43,7 +43,8 @@ from susurrus.protocol.runtime import is_live
 from tests.actors.fakes import OPTIONS, PATIENCE_S, PLAIN, RATE, sounds, with_plain
 from tests.conftest import SAMPLES
 
-LONG = 40.0  # seconds: some 50 windows, so that there is a middle of the work
+LONG = np.tile(sounds(40.0), 15)
+"""Some 800 windows: the work is not over before a test comes to what it is about, which happens in the middle."""
 
 
 @pytest.fixture(scope="module")
@@ -240,12 +241,12 @@ def test_a_name_that_is_no_text_fails_its_job_alone(pipeline: Pipeline, tmp_path
 
 
 def test_leaving_the_iteration_early_cancels_the_job(pipeline: Pipeline) -> None:
-    events = pipeline.transcribe(sounds(LONG), **PLAIN)
+    events = pipeline.transcribe(LONG, **PLAIN)
     job = next(event for event in events if isinstance(event, Partial)).job
     events.close()
     next_one = list(pipeline.transcribe(sounds(0.5), **PLAIN))
     assert done(next_one)
-    states = {state.job: state for state in pipeline._hub._ledger.snapshot().jobs}
+    states = {state.job: state for state in pipeline._engine.hub._ledger.snapshot().jobs}
     assert isinstance(states[job].end, Cancelled)
 
 
@@ -279,7 +280,7 @@ def test_asyncio_jobs_run_beside_each_other_and_can_be_cancelled_while_they_wait
         return [event async for event in pipeline.stream(sounds(1.0, seed), **PLAIN)][-1].text  # type: ignore[union-attr]  # Done
 
     async def wait_in_the_queue() -> None:
-        async with aclosing(cast("Any", pipeline.stream(sounds(LONG), **PLAIN))) as events:
+        async with aclosing(cast("Any", pipeline.stream(LONG, **PLAIN))) as events:
             async for _ in events:
                 queued.set()
 
@@ -335,7 +336,7 @@ def test_another_program_finds_the_pipeline(
 def test_an_idle_pipeline_uses_no_processor(pipeline: Pipeline) -> None:
     list(pipeline.transcribe(sounds(2.0), **PLAIN))
     children = [psutil.Process(pid) for pid in pipeline.pids().values()]
-    hub = pipeline._thread
+    hub = pipeline._engine.thread
     assert hub is not None
 
     def used() -> float:
@@ -381,7 +382,7 @@ def test_a_pipeline_can_be_closed_while_another_thread_iterates(tiny: Path) -> N
         begun = threading.Event()
 
         def iterate() -> None:
-            for event in pipeline.transcribe(sounds(LONG), **PLAIN):
+            for event in pipeline.transcribe(LONG, **PLAIN):
                 if isinstance(event, Partial):
                     begun.set()
 
@@ -407,7 +408,7 @@ def test_an_actor_that_is_killed_between_two_jobs_is_replaced(tiny: Path) -> Non
 
 def test_a_pipeline_that_is_told_to_kill_its_actors_ends_and_says_so(tiny: Path) -> None:
     with Pipeline(tiny) as pipeline:
-        events = pipeline.transcribe(sounds(LONG), **PLAIN)
+        events = pipeline.transcribe(LONG, **PLAIN)
         next(events)
         pipeline.kill()
         with pytest.raises(PipelineError, match="killed"):

@@ -19,12 +19,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rich.console import Console, ConsoleDimensions
 
-from susurrus.actors.render import JsonRenderer, PlainRenderer, make_renderer, to_json
+from susurrus.actors.json_lines import JsonRenderer, to_json
+from susurrus.actors.render import PlainRenderer, make_renderer
 from susurrus.actors.screen import FRAME_S, TerminalRenderer
 from susurrus.actors.terminal import Output, OutputClosedError, cell_count, neutralise, wrap
 from susurrus.actors.view import JobEvent, TranscriptView
 from susurrus.models.errors import SusurrusError
-from susurrus.protocol.messages import (
+from susurrus.protocol import (
     Beat,
     Cancelled,
     Done,
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from susurrus.actors.render import Renderer
-    from susurrus.protocol.messages import Event
+    from susurrus.protocol import Event
 
 untimed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 JOB = bytes(range(16))

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from susurrus.actors.ledger import JobReport, Ledger
+from susurrus.actors.ledger import Ledger
+from susurrus.actors.reports import JobReport
 from susurrus.actors.statistics import KEPT, Latency, Statistics, job_timings
 from susurrus.protocol import Done, new_id
 from tests.actors.fakes import audio_end, failed, partial, segment, started, submit, window

@@ -21,9 +21,12 @@ from susurrus.actors.vitals import actor_statuses, usage
 from susurrus.protocol import (
     Cancel,
     Connection,
+    Credit,
     Error,
     HubPort,
     Identity,
+    Message,
+    Redo,
     RuntimeFolder,
     Status,
     StatusRequest,
@@ -51,7 +54,7 @@ SOURCE, SAID = "/home/alice/divorce.wav", " meet me at nine"
 def ask_until(connection: Connection, wanted: Callable[[Status], bool]) -> Status:
     """What changes when the hub next looks at its sockets needs asking again."""
     deadline = time.monotonic() + PATIENCE_S
-    while not wanted(status := ask(connection)):
+    while not wanted(status := ask(connection, PATIENCE_S)):
         assert time.monotonic() < deadline, status
     return status
 
@@ -70,8 +73,8 @@ def transcribed(house: House) -> Status:
     settle(decoder)
     frontend.say(audio_end(job, 2))
     decoder.say(Working(job=second.job, window=0, attempt=1))
-    settle(frontend, decoder)
-    return ask(house.connection)
+    settle(client, frontend, decoder)
+    return ask(house.connection, PATIENCE_S)
 
 
 def test_a_status_has_the_numbers_of_what_was_done(house: House) -> None:
@@ -116,7 +119,7 @@ def test_a_table_has_a_row_for_every_actor_and_every_stage(house: House) -> None
 
 
 def test_a_pipeline_that_only_starts_has_a_status_too(house: House) -> None:
-    status = ask(house.connection)
+    status = ask(house.connection, PATIENCE_S)
     assert {(actor.state, actor.pid) for actor in status.actors[1:]} == {("starting", 0)}
     assert (status.latency, real_time_factor(status)) == ({}, None)
     assert json.loads(to_json(status))["real_time_factor"] is None
@@ -125,7 +128,7 @@ def test_a_pipeline_that_only_starts_has_a_status_too(house: House) -> None:
 
 def test_who_subscribes_and_who_leaves_is_counted(house: House) -> None:
     watchers = [house.subscriber() for _ in range(3)]
-    assert ask(house.connection).subscribers == 3
+    assert ask(house.connection, PATIENCE_S).subscribers == 3
     watchers[1].close()
     ask_until(house.connection, lambda status: status.subscribers == 2)
     house.subscriber(b"hub/")
@@ -141,8 +144,13 @@ def test_bad_frames_and_jobs_that_were_not_taken_are_counted(house: House) -> No
     request = submit()
     peer.say(Submit(**{name: getattr(request, name) for name in ("job", "source", "name")}, journal="/tmp/j"))  # noqa: S108
     settle(peer)
-    status = ask(house.connection)
+    status = ask(house.connection, PATIENCE_S)
     assert (status.bad_frames, status.jobs["rejected"]) == (5, 1)
+
+
+def state_of(house: House, name: str) -> str:
+    actors = ask(house.connection, PATIENCE_S).actors
+    return next(actor.state for actor in actors if actor.name == name)
 
 
 def test_an_actor_works_until_it_says_that_it_is_done_or_its_job_is_over(house: House) -> None:
@@ -151,22 +159,49 @@ def test_an_actor_works_until_it_says_that_it_is_done_or_its_job_is_over(house: 
     client.say(request)
     frontend.hear(Submit)
 
-    def state() -> str:
-        return next(actor.state for actor in ask(house.connection).actors if actor.name == "frontend")
-
     def say_working(job: bytes) -> None:
         frontend.say(Working(job=job, window=0, attempt=1))
         settle(frontend)
 
     say_working(request.job)
-    assert state() == "working"
+    assert state_of(house, "frontend") == "working"
     frontend.say(audio_end(request.job, 1))
     settle(frontend)
-    assert state() == "ready"
+    assert state_of(house, "frontend") == "ready"
     say_working(request.job)
     client.say(Cancel(job=request.job))
     settle(client)
-    assert state() == "ready"
+    assert state_of(house, "frontend") == "ready"
+
+
+def test_a_decoder_works_until_it_has_done_the_last_of_its_windows(house: House) -> None:
+    house.start_line()
+    client, request, decoder = house.actor("client"), submit(), house.actors["decoder"]
+    job = request.job
+    client.say(request)
+    house.actors["frontend"].hear(Submit)
+    house.actors["frontend"].say(started(job), *(window(job, index) for index in range(3)))
+    settle(house.actors["frontend"])
+
+    def state_after(*messages: Message) -> str:
+        decoder.say(*messages)
+        settle(decoder)
+        return state_of(house, "decoder")
+
+    assert state_after(*(Working(job, index, 1) for index in range(3))) == "working"
+    assert state_after(segment(job, 1), Credit(windows=1)) == "working"
+    assert state_after(segment(job, 0), Credit(windows=1)) == "working"
+    assert state_after(segment(job, 2), Credit(windows=1)) == "ready"
+
+
+def test_a_decoder_does_not_work_on_what_it_has_dropped(house: House) -> None:
+    house.start_line()
+    client, request, decoder = house.actor("client"), submit(), house.actors["decoder"]
+    client.say(request)
+    house.actors["frontend"].hear(Submit)
+    decoder.say(*(Working(request.job, index, 1) for index in range(2)), Redo(request.job, 0, 1), Credit(windows=1))
+    settle(decoder)
+    assert state_of(house, "decoder") == "ready"
 
 
 def test_one_that_was_lost_is_restarting_and_one_that_is_back_is_starting(house: House) -> None:

@@ -20,12 +20,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from susurrus.actors.actor_trace import ActorTrace
 from susurrus.actors.behaviour import Behaviour
 from susurrus.actors.shell import Shell
 from susurrus.actors.trace import add_trace_option, main, prepare, shell_type, trace_arguments, tracing, watched
 from susurrus.actors.trace_journal import EVENTS, Journal, now_ns
 from susurrus.actors.trace_report import put_together, read_events, read_lines, recordings, safe_name
-from susurrus.actors.traced import ActorTrace, TracedShell, _traced
+from susurrus.actors.traced import TracedShell, _traced
 from susurrus.actors.view import Change, TranscriptView
 from susurrus.models.errors import OptionError, OutputError
 from susurrus.protocol import Cancel, Credit, Hello, HiddenStates, Ping, Pong, new_id
@@ -194,6 +195,18 @@ def test_no_method_of_a_behaviour_is_forgotten_by_the_one_that_looks_at_it(folde
     trace.close()
     methods = {name for name, value in vars(Behaviour).items() if callable(value) and not name.startswith("_")}
     assert methods <= set(looking)
+
+
+def test_a_behaviour_that_is_looked_at_grants_and_keeps_windows_as_without(folder: Path) -> None:
+    class Keeping(FakeEncoder):
+        windows_granted = 7
+        keeps_windows = True
+
+    trace, behaviour = ActorTrace(folder, "encoder"), Keeping()
+    looking = _traced(behaviour, trace)
+    trace.close()
+    for setting in set(Behaviour.__annotations__) - {"trace"}:
+        assert getattr(looking, setting) == getattr(behaviour, setting), setting
 
 
 def test_the_console_draws_as_without_and_what_it_was_shown_is_written_down(folder: Path) -> None:

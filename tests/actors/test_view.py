@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from susurrus.actors.ledger import JobReport, Ledger
-from susurrus.actors.view import MAX_HELD, CommittedText, JobEvent, JobView, TranscriptView, job_text
-from susurrus.protocol.messages import (
+from susurrus.actors.committed import CommittedText
+from susurrus.actors.ledger import Ledger
+from susurrus.actors.reports import JobReport
+from susurrus.actors.view import MAX_HELD, JobEvent, JobView, TranscriptView, job_text
+from susurrus.protocol import (
     AudioEnd,
     Beat,
     Cancelled,
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from random import Random
 
-    from susurrus.protocol.messages import Event
+    from susurrus.protocol import Event
 
 untimed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 JOB = bytes(range(16))

@@ -107,7 +107,7 @@ def test_several_files_are_in_work_at_once_and_shown_in_their_order(
 def test_every_actor_has_its_name_in_the_status(pipeline: Pipeline) -> None:
     names = NAMES[: len(pipeline.pids())]
     assert tuple(pipeline.pids()) == names
-    status = ask(pipeline.connection)
+    status = ask(pipeline.connection, PATIENCE_S)
     assert [actor.name for actor in status.actors] == ["hub", *names]
     assert [actor.pid for actor in status.actors[1:]] == list(pipeline.pids().values())
     assert any(line.startswith("encoder-2 ") for line in as_table(status))
