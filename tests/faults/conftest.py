@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,10 @@ from tests.actors.fakes import PLAIN, RATE, House, sounds, with_plain, write_tin
 from tests.faults.scripted import Fault, interpreter
 from tests.run.conftest import Cli
 
-QUICK = Limits(ping_s=0.25, first_pause_s=0.01, longest_pause_s=0.05)
+QUICK = Limits(ping_s=0.25, missed_pings=1000, first_pause_s=0.01, longest_pause_s=0.05)
+"""Nobody is taken for frozen: on a machine that is busy otherwise any process may fall silent for a while."""
+ALERT = replace(QUICK, missed_pings=12)
+"""For tests with somebody who is: after three seconds, as by default."""
 SECONDS = 6.0  # of sound: about eight windows
 
 

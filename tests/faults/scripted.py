@@ -32,7 +32,8 @@ class Fault:
     """`import` (nothing is said yet), `load`, `begin` (of a window), `token`, `result` (it is out).
     Of the console: `import`, `load`, `shown` (text is out and noted), `result` (it is out, not noted)."""
     deed: str = "kill"
-    """`kill`, `stop`, `hang`, `abort`, `memory`, `raise`, `slow`, `wait` (until the job is given up), `count` (it)."""
+    """`kill`, `stop`, `hang`, `stuck` (since an hour, as it says), `abort`, `memory`, `raise`, `slow`, `count` (it).
+    What others release: `wait` (until the job is given up), `hold` (until `release`), `follow` (until `until`)."""
     window: int | None = None
     """Only in this window."""
     nth: int = 1
@@ -41,6 +42,8 @@ class Fault:
     """In so many lives of the actor."""
     prompt: str = ""
     """Only in jobs with this prompt (encoder and decoder)."""
+    until: int = 0
+    """`follow`: until so much was counted."""
 
 
 def interpreter(folder: Path, faults: Iterable[Fault]) -> str:
@@ -57,6 +60,17 @@ def interpreter(folder: Path, faults: Iterable[Fault]) -> str:
     ]
     script.write_text("\n".join(lines) + "\n")
     return command_for(script)
+
+
+def release(folder: Path) -> None:
+    """Let those go on that are on `hold`."""
+    (folder / "go").touch()
+
+
+def counted(folder: Path) -> int:
+    """How often something was to be counted."""
+    count = folder / "count"
+    return count.stat().st_size if count.exists() else 0
 
 
 def command_for(script: Path) -> str:
@@ -92,13 +106,14 @@ class Script:
     def __init__(self, faults: list[Fault], folder: Path) -> None:
         self._faults = faults
         self._folder = folder
+        self._shell: Any = None
         self._window: int | None = None
         self._prompt = ""
         self._counts: dict[tuple[str, int | None], int] = {}
 
     def plant(self) -> None:  # noqa: C901 - a list of hooks
         """Have the shell's desk tell of every point."""
-        from susurrus.actors import behaviour, shell  # noqa: PLC0415 - after `import` faults
+        from susurrus.actors import behaviour, compute  # noqa: PLC0415 - after `import` faults
         from susurrus.protocol import Features, HiddenStates, Partial, Segment, Window, Working  # noqa: PLC0415
 
         script, desk = self, behaviour.Desk
@@ -129,20 +144,22 @@ class Script:
 
         after("tell", told)
         after("forward", forwarded)
-        real_do = shell.Shell._do
+        loop = compute.ComputeLoop
+        real_do = loop._do
 
         def do(self: Any, work: Any, desk: Any) -> None:
             script._prompt = work.options.prompt if hasattr(work, "options") else ""
             real_do(self, work, desk)
 
-        shell.Shell._do = do  # type: ignore[method-assign]
-        real_compute = shell.Shell._compute
+        loop._do = do  # type: ignore[method-assign]
+        real_run = loop.run
 
-        def compute(self: Any) -> None:
+        def run(self: Any) -> None:
+            script._shell = self._shell
             script.come_to("load")
-            real_compute(self)
+            real_run(self)
 
-        shell.Shell._compute = compute  # type: ignore[method-assign]
+        loop.run = run  # type: ignore[method-assign]
 
     def plant_in_console(self) -> None:
         """Have the console tell of every point."""
@@ -194,7 +211,20 @@ class Script:
             elif self._is_due(number, fault):
                 if desk is not None:
                     _flush(desk)
-                _do(fault.deed, job)
+                self._do(fault, job)
+
+    def _do(self, fault: Fault, job: Callable[[], bool] | None) -> None:
+        if fault.deed == "hold":
+            _wait_until((self._folder / "go").exists)
+        elif fault.deed == "follow":
+            _wait_until(lambda: counted(self._folder) >= fault.until)
+        elif fault.deed == "wait":
+            _wait_until(lambda: job is None or not job())  # the I/O thread hears of it
+        elif fault.deed == "stuck":
+            self._shell.progress._last -= 3600
+            threading.Event().wait()
+        else:
+            _do(fault.deed)
 
     def _is_due(self, number: int, fault: Fault) -> bool:
         """Whether it was done less often than planned; counts it as done."""
@@ -215,14 +245,16 @@ def _flush(desk: Any) -> None:
     time.sleep(0.05)  # and libzmq's own
 
 
-def _do(deed: str, job: Callable[[], bool] | None) -> None:
+def _wait_until(holds: Callable[[], bool]) -> None:
+    while not holds():
+        time.sleep(0.001)
+
+
+def _do(deed: str) -> None:
     if deed == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     elif deed == "stop":
         os.kill(os.getpid(), signal.SIGSTOP)
-    elif deed == "wait":
-        while job is not None and job():
-            time.sleep(0.001)  # the I/O thread hears of it
     elif deed == "hang":
         threading.Event().wait()
     elif deed == "abort":

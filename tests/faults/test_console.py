@@ -43,11 +43,18 @@ from tests.run.conftest import Finished
 MIB = 1024 * 1024
 
 
+IN_STEP = (
+    Fault("console", "shown", deed="count", nth=0),
+    *(Fault("decoder", "begin", deed="follow", window=window, until=window) for window in (1, 2, 3)),
+)
+"""The decoder waits for the first texts to be shown: a console that is slow would show several of them at once."""
+
+
 def run_with(fault: Fault, cli: TinyCli, clip: Path, folder: Path) -> Finished:
-    """The command line on a pipe, with something planted in a child; the fault must have come about."""
-    command = (sys.executable, "-m", "tests.faults.host", interpreter(folder / "faults", [fault]))
+    """The command line on a pipe, with something planted in its console; the fault must have come about."""
+    command = (sys.executable, "-m", "tests.faults.host", interpreter(folder / "faults", [*IN_STEP, fault]))
     done = cli(*cli.plain, clip, command=command)
-    assert (folder / "faults" / f"{fault.actor}-0-0").exists()
+    assert (folder / "faults" / "console-1-0").exists()
     return done
 
 
@@ -120,7 +127,7 @@ def test_a_console_that_is_stopped_for_more_jobs_than_are_remembered_misses_none
     n_files = MAX_FINISHED + 8
     for number in range(n_files):
         shutil.copy(clip, tmp_path / f"{number:02}.wav")
-    run = cli.start(*cli.plain, tmp_path)
+    run = cli.start(*cli.plain, tmp_path, "-", stdin=subprocess.PIPE)  # it does not end before its standard input
     assert run.out is not None
     run.out.wait_for_text()
     console = run.actors()["console"]
@@ -130,7 +137,8 @@ def test_a_console_that_is_stopped_for_more_jobs_than_are_remembered_misses_none
         viewer.wait(lambda: viewer.is_live)
         viewer.wait(lambda: sum(job.end is not None for job in viewer.view.jobs.values()) > MAX_BEHIND)
         console.resume()
-    assert run.finish() == (exits.OK, f"{undisturbed}\n" * n_files, "")
+    run.feed(clip.read_bytes())
+    assert run.finish() == (exits.OK, f"{undisturbed}\n" * (n_files + 1), "")
 
 
 STRANGE = {

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -18,10 +19,11 @@ from susurrus.models import Whisper
 from susurrus.protocol import Failed, Partial, RuntimeFolder, Segment
 from tests.actors.fakes import PATIENCE_S, PLAIN
 from tests.conftest import SAMPLES
-from tests.faults.conftest import Start, attempts_of, text_of, transcribe
+from tests.faults.conftest import QUICK, Start, attempts_of, text_of, transcribe
 from tests.faults.scripted import Fault
 
 LINE = ("frontend", "encoder", "decoder")
+LONG_PERIOD = replace(QUICK, period_s=3600.0)  # four starts can take long
 
 
 @pytest.mark.parametrize(
@@ -68,15 +70,15 @@ def test_15_the_decoder_killed_after_each_token(start: Start, clip: Path, undist
 
 @pytest.mark.fault(16)
 def test_16_an_actor_that_dies_at_every_start_is_given_up_by_name(start: Start, clip: Path) -> None:
-    pipeline = start(Fault("encoder", "load", times=99))
-    with pytest.raises(PipelineError, match="the encoder was killed by SIGKILL 4 times within 60 s") as raised:
+    pipeline = start(Fault("encoder", "load", times=99), limits=LONG_PERIOD)
+    with pytest.raises(PipelineError, match="the encoder was killed by SIGKILL 4 times within 3600 s") as raised:
         transcribe(pipeline, clip)
     assert raised.value.code == "actor_lost"
 
 
 @pytest.mark.fault(16)
 def test_16_what_it_said_last_is_told(start: Start, clip: Path) -> None:
-    pipeline = start(Fault("encoder", "import", deed="raise", times=99))
+    pipeline = start(Fault("encoder", "import", deed="raise", times=99), limits=LONG_PERIOD)
     with pytest.raises(PipelineError, match=r"the encoder ended with code 1 4 times.*RuntimeError: planted"):
         transcribe(pipeline, clip)
 
@@ -85,7 +87,8 @@ def test_16_what_it_said_last_is_told(start: Start, clip: Path) -> None:
 def test_17_a_window_that_kills_its_worker_each_time_fails_its_job_and_the_next_succeeds(
     start: Start, clip: Path, undisturbed: str
 ) -> None:
-    pipeline = start(Fault("decoder", "token", window=1, times=99, prompt="poison"))
+    limits = replace(QUICK, restarts=9)  # a death so sudden that it is blamed on the window before is one more
+    pipeline = start(Fault("decoder", "token", window=1, times=99, prompt="poison"), limits=limits)
     events = transcribe(pipeline, clip, prompt="poison")
     failed = events[-1]
     assert isinstance(failed, Failed)

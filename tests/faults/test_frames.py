@@ -18,6 +18,7 @@ import pytest
 import zmq
 
 from susurrus.actors import Pipeline
+from susurrus.actors.status import ask
 from susurrus.protocol import (
     Cancel,
     Error,
@@ -36,6 +37,7 @@ from susurrus.protocol import (
 from susurrus.protocol.codec import MAX_HEADER_BYTES, TAG
 from tests.actors.fakes import OPTIONS, PATIENCE_S
 from tests.faults.conftest import text_of, transcribe
+from tests.run.conftest import wait_until
 
 GOLDEN = Path(__file__).parents[1] / "protocol" / "golden"
 Frames = Sequence[bytes]
@@ -138,15 +140,15 @@ def test_24_bit_flips_and_random_frames_while_a_job_runs(
             except zmq.Again:
                 over.wait(0.001)
 
-    before = pipeline._hub._bad_frames.count
+    before = ask(pipeline.connection, PATIENCE_S).bad_frames
     flooding = threading.Thread(target=flood)
     flooding.start()
     try:
+        wait_until(lambda: ask(pipeline.connection, PATIENCE_S).bad_frames > before + 100, "the flood")
         assert text_of(transcribe(pipeline, clip)) == undisturbed
     finally:
         over.set()
         flooding.join()
-    assert pipeline._hub._bad_frames.count > before + 100
 
 
 @pytest.mark.fault(25)

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ import pytest
 from susurrus.actors import Pipeline
 from susurrus.protocol import Partial, Segment
 from tests.actors.fakes import PATIENCE_S, PLAIN
-from tests.faults.conftest import QUICK, Start, attempts_of, text_of, transcribe
+from tests.faults.conftest import ALERT, Start, attempts_of, text_of, transcribe
 from tests.faults.scripted import Fault
 
 
@@ -25,7 +24,7 @@ from tests.faults.scripted import Fault
 def test_18_a_stopped_actor_is_replaced_and_its_late_result_is_fenced(
     start: Start, clip: Path, undisturbed: str, actor: str
 ) -> None:
-    pipeline = start(Fault(actor, "begin", deed="stop", window=2))
+    pipeline = start(Fault(actor, "begin", deed="stop", window=2), limits=ALERT)
     before = pipeline.pids()[actor]
     events = transcribe(pipeline, clip)
     assert text_of(events) == undisturbed
@@ -38,8 +37,7 @@ def test_18_a_stopped_actor_is_replaced_and_its_late_result_is_fenced(
 def test_21_compute_that_hangs_is_noticed_though_pings_are_answered(
     start: Start, clip: Path, undisturbed: str, actor: str
 ) -> None:
-    limits = replace(QUICK, step_s=1.5, missed_pings=1000)
-    events = transcribe(start(Fault(actor, "begin", deed="hang", window=2), limits=limits), clip)
+    events = transcribe(start(Fault(actor, "begin", deed="stuck", window=2)), clip)
     assert text_of(events) == undisturbed
     assert 2 in attempts_of(events)
 
@@ -48,10 +46,10 @@ def test_21_compute_that_hangs_is_noticed_though_pings_are_answered(
 def test_20_a_hub_that_was_stopped_blames_nobody(tiny: Path, clip: Path, undisturbed: str) -> None:
     host = textwrap.dedent(f"""
         from susurrus.actors import Pipeline
-        from susurrus.actors.watch import Limits
         from susurrus.protocol import Done
         from tests.actors.fakes import PLAIN
-        with Pipeline({str(tiny)!r}, threads=1, limits=Limits(ping_s=0.25)) as pipeline:
+        from tests.faults.conftest import ALERT
+        with Pipeline({str(tiny)!r}, threads=1, limits=ALERT) as pipeline:
             pipeline.wait_until_ready()
             before = pipeline.pids()
             print(*before.values(), flush=True)
@@ -68,7 +66,7 @@ def test_20_a_hub_that_was_stopped_blames_nobody(tiny: Path, clip: Path, undistu
         process.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, process.pid, os.WSTOPPED)
         with pytest.raises(subprocess.TimeoutExpired):
-            process.wait(3.0)  # far longer than three pings
+            process.wait(ALERT.ping_s * ALERT.missed_pings + 1.0)  # longer than anybody may be silent
         process.send_signal(signal.SIGCONT)
         said, _ = process.communicate("\n", timeout=PATIENCE_S)
     assert said.splitlines() == [undisturbed, "True"]

@@ -16,12 +16,14 @@ from susurrus.actors import Client, Pipeline, PipelineError
 from susurrus.actors.decoder import DecoderBehaviour
 from susurrus.actors.encoder import EncoderBehaviour
 from susurrus.actors.ledger import MAX_QUEUED
+from susurrus.actors.status import ask
 from susurrus.actors.view import JobEvent
 from susurrus.protocol import Cancelled, Done, Failed, Partial, Segment, Started, Submit, TerminalEvent, Window, new_id
 from tests.actors.fakes import OPTIONS, PATIENCE_S, PLAIN, RATE, sounds, with_plain
-from tests.faults.conftest import Start, text_of, transcribe
-from tests.faults.scripted import Fault
+from tests.faults.conftest import QUICK, Start, text_of, transcribe
+from tests.faults.scripted import Fault, release
 from tests.faults.viewer import Viewer
+from tests.run.conftest import wait_until
 
 MIB = 1024 * 1024
 IN_FLIGHT = EncoderBehaviour.windows_granted + DecoderBehaviour.windows_granted + 3
@@ -78,9 +80,9 @@ def test_a_thousand_jobs_keep_their_order_and_cost_no_memory_and_the_next_is_ref
 ) -> None:
     """Of a hundredth of a second each, so that it is the queue that is tried."""
     soundfile.write(tmp_path / "click.wav", sounds(0.01), RATE)
-    with Pipeline(tiny, threads=1) as pipeline, pipeline.client() as client:
+    with Pipeline(tiny, threads=1, limits=QUICK) as pipeline, pipeline.client() as client:
         frontend = pipeline.pids()["frontend"]
-        os.kill(frontend, signal.SIGSTOP)  # while it starts: it is waited for
+        os.kill(frontend, signal.SIGSTOP)
         jobs = [client.submit(str(tmp_path / "click.wav"), options=OPTIONS, group="g") for _ in range(MAX_QUEUED)]
         client.submit("one too many")
         with pytest.raises(PipelineError, match="try again later") as refused:
@@ -99,13 +101,18 @@ def test_a_thousand_jobs_keep_their_order_and_cost_no_memory_and_the_next_is_ref
 
 @pytest.mark.fault(35)
 def test_a_short_job_does_not_wait_for_a_long_one_unless_it_belongs_to_it(
-    pipeline: Pipeline, long: Path, short: Path
+    start: Start, long: Path, short: Path, tmp_path: Path
 ) -> None:
+    """The long one is held in its first window until the hub has both."""
+    pipeline = start(Fault("decoder", "token", deed="hold", window=0))
     for group in ("", "together"):
         with pipeline.client() as client:
             first = client.submit(str(long), options=OPTIONS, group=group)
             events = [take(client)]
             second = client.submit(str(short), options=OPTIONS, group=group)
+            if not group:
+                wait_until(lambda: ask(pipeline.connection, PATIENCE_S).jobs["running"] == 2, "both jobs")
+                release(tmp_path / "faults")
             while sum(isinstance(event, TerminalEvent) for event in events) < 2:
                 events.append(take(client))
         ends = [event.job for event in events if isinstance(event, TerminalEvent)]
@@ -118,13 +125,19 @@ def test_a_short_job_does_not_wait_for_a_long_one_unless_it_belongs_to_it(
 
 @pytest.mark.fault(36)
 @pytest.mark.parametrize("actor", ["decoder", "encoder"])
-def test_behind_a_slow_actor_no_more_is_in_flight_than_was_granted(start: Start, long: Path, actor: str) -> None:
-    pipeline = start(Fault(actor, "begin", deed="slow", nth=0, times=10**6))
+def test_behind_a_slow_actor_no_more_is_in_flight_than_was_granted(
+    start: Start, long: Path, actor: str, tmp_path: Path
+) -> None:
+    """It begins its second window when another is announced, and stays slow."""
+    held = Fault(actor, "begin", deed="hold", window=1)
+    pipeline = start(held, Fault(actor, "begin", deed="slow", nth=0))
     announced = committed = most = 0
     for event in pipeline.transcribe(long, **PLAIN):
         announced += isinstance(event, Window)
         committed += isinstance(event, Segment)
         most = max(most, announced - committed)
+        if most > 1:
+            release(tmp_path / "faults")
     assert announced == committed > 20
     assert 1 < most <= IN_FLIGHT
 
@@ -143,6 +156,7 @@ def test_a_job_that_is_submitted_again_is_answered_and_not_run_again(pipeline: P
         other = Submit(job=new_id(), source=str(short), name="other", options=OPTIONS)
         viewer.line.send(other)  # whatever the third one came to would be seen before this one's end
         viewer.wait_for_end(other.job)
+        viewer.wait(lambda: len(viewer.accepted) == 4)
         events = [event for event in viewer.events if getattr(event, "job", None) == order.job]
         assert [isinstance(event, Started) for event in events].count(True) == 1
         assert [isinstance(event, TerminalEvent) for event in events].count(True) == 1
@@ -218,10 +232,11 @@ def test_the_decoder_stops_within_a_token(
 def test_a_deadline_ends_a_job_in_whatever_state_and_no_other(
     start: Start, long: Path, clip: Path, undisturbed: str
 ) -> None:
-    pipeline = start(Fault("decoder", "token", deed="wait", window=0, nth=3))
+    pipeline = start(Fault("decoder", "token", deed="wait", window=0, nth=3, prompt="held"))
     assert pipeline.wait_until_ready(PATIENCE_S)
     with pipeline.client() as client:
-        running = client.submit(str(long), options=OPTIONS, group="one", deadline_s=1.0)
+        held = replace(OPTIONS, prompt="held")
+        running = client.submit(str(long), options=held, group="one", deadline_s=1.0)
         queued = client.submit(str(long), options=OPTIONS, group="one", deadline_s=0.5)
         ends = list(ends_of(client, 2))
         assert {end.job for end in ends} == {running, queued}

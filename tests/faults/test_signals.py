@@ -12,6 +12,7 @@ import signal
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
 import soundfile
@@ -20,7 +21,7 @@ from susurrus.actors import exits
 from susurrus.actors.line import STATIONS
 from tests.actors.fakes import RATE, sounds
 from tests.faults.conftest import TinyCli
-from tests.run.conftest import Finished, Running
+from tests.run.conftest import DEADLINE_S, Finished, Running
 
 DICE = random.Random(42)  # noqa: S311 - moments, not secrets
 EVERY_IMPORT = {"PYTHONPROFILEIMPORTTIME": "1"}
@@ -30,9 +31,9 @@ FIRST_MOMENT, LAST_MOMENT = 10, 250
 
 @pytest.fixture(scope="module")
 def long(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Long enough to be interrupted at any event of its first windows."""
+    """Twenty minutes: nobody is so slow that a run has ended before it is interrupted."""
     path = tmp_path_factory.mktemp("long") / "long.wav"
-    soundfile.write(path, sounds(40.0, 8), RATE)
+    soundfile.write(path, np.tile(sounds(40.0, 8), 30), RATE)
     return path
 
 
@@ -43,7 +44,7 @@ def beginning(long: Path) -> bytes:
 
 
 def gone(processes: list[psutil.Process]) -> bool:
-    _, alive = psutil.wait_procs(processes, timeout=10)
+    _, alive = psutil.wait_procs(processes, timeout=DEADLINE_S)
     return not alive
 
 

@@ -28,7 +28,7 @@ from susurrus.models.errors import OutputError
 from susurrus.protocol import Done, Failed, Partial, RuntimeFolderError, Segment, Started, Window
 from tests.actors.fakes import PLAIN, RATE, sounds
 from tests.faults.conftest import Start, TinyCli, text_of, transcribe
-from tests.faults.scripted import Fault
+from tests.faults.scripted import Fault, release
 from tests.faults.worlds import fill, make_read_only, small_disk
 from tests.run.conftest import Finished
 
@@ -188,7 +188,7 @@ def test_a_manifest_that_is_damaged_after_the_start_ends_the_pipeline(
     def verify(*_: object) -> None:
         raise ModelError("manifest.json is damaged")
 
-    monkeypatch.setattr("susurrus.actors.pipeline.verify", verify)
+    monkeypatch.setattr("susurrus.actors.engine.verify", verify)
     with (
         Pipeline(tiny) as pipeline,
         pytest.raises(PipelineError, match="manifest") as raised,
@@ -257,11 +257,12 @@ def test_a_recording_that_vanishes_while_it_is_read(
         "overwritten": partial(path.write_bytes, b"no audio"),
     }
     whole = Whisper.load(tiny).transcribe(path, **PLAIN).text if how == "unlinked" else ""
-    pipeline = start(Fault("decoder", "begin", deed="slow", window=0))
+    pipeline = start(Fault("decoder", "begin", deed="hold", window=0))  # so no more is read than was granted
     events = []
     for event in pipeline.transcribe(path, **PLAIN):
         if isinstance(event, Window) and event.window == 0:
             change[how]()
+            release(tmp_path / "faults")
         events.append(event)
     end = events[-1]
     if how == "unlinked":

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -26,7 +27,16 @@ from susurrus.actors.line import STATIONS
 
 ROOT = Path(__file__).parents[2]
 RUN = ROOT / "run.py"
-DEADLINE_S = 50.0
+DEADLINE_S = 100.0
+POLL_S = 0.02  # between two looks at what does not tell by itself
+
+
+def wait_until(holds: Callable[[], bool], what: str) -> None:
+    """Look until something holds that nobody tells of."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not holds():
+        assert time.monotonic() < deadline, f"it did not come: {what}"
+        threading.Event().wait(POLL_S)
 
 
 class Finished(NamedTuple):
@@ -298,6 +308,15 @@ def long_wav(jfk: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     samples, rate = soundfile.read(jfk, dtype="int16")
     path = tmp_path_factory.mktemp("long") / "long.wav"
     soundfile.write(path, np.tile(samples, 6), rate)
+    return path
+
+
+@pytest.fixture(scope="session")
+def endless_wav(jfk: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Eleven minutes: nobody is so slow that a run has ended before it is disturbed."""
+    samples, rate = soundfile.read(jfk, dtype="int16")
+    path = tmp_path_factory.mktemp("endless") / "endless.wav"
+    soundfile.write(path, np.tile(samples, 60), rate)
     return path
 
 

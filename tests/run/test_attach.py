@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from susurrus.actors import exits
+from susurrus.actors.status import ask
+from susurrus.protocol import Connection
+from tests.run.conftest import DEADLINE_S, wait_until
 
 if TYPE_CHECKING:
-    from tests.run.conftest import Cli
+    from tests.run.conftest import Cli, Running
 
 
 def words(text: str) -> list[str]:
@@ -24,14 +28,33 @@ def connection_file(cli: Cli) -> Path:
     return path
 
 
+def wait_for_subscribers(cli: Cli, count: int) -> None:
+    """Until so many are there: those who attach before there is text show nothing by which one could tell."""
+    connection = Connection.read(connection_file(cli))
+    wait_until(lambda: ask(connection, DEADLINE_S).subscribers == count, f"{count} subscribers")
+
+
+def first_segment(watching: Running) -> Any:
+    """As an event, or in the snapshot of one that had subscribed but was too slow to ask for it before."""
+
+    def segments(line: str) -> list[Any]:
+        event = json.loads(line)
+        jobs = event.get("jobs", ())
+        return [event] if event["type"] == "segment" else [each for job in jobs for each in job["segments"]]
+
+    assert watching.out is not None
+    return segments(watching.out.wait_for(lambda line: bool(segments(line))))[0]
+
+
 def test_consoles_that_come_before_in_the_middle_and_twice_end_with_the_same_text(
     cli: Cli, halves: tuple[bytes, bytes], texts: dict[str, str]
 ) -> None:
     run = cli.start_waiting()
     early = cli.start("--attach", command=cli.here)
     teller = cli.start("--attach", connection_file(cli), "--json")
+    wait_for_subscribers(cli, 4)  # run.py and its own console, and these
     run.feed(halves[0])
-    first = teller.wait_for_event("segment")
+    first = first_segment(teller)
     middle = cli.start("--attach", "--json", command=cli.here)
     known = middle.wait_for_event("snapshot")
     assert known["jobs"][0]["segments"] == [first]

@@ -148,9 +148,9 @@ def test_verbose_text_is_alone_on_stdout(cli: Cli, austen: Path, texts: dict[str
 # --- outputs that do not work --------------------------------------------------------------------------------------
 
 
-def test_a_reader_that_goes_away_ends_the_run_quietly(cli: Cli, long_wav: Path) -> None:
+def test_a_reader_that_goes_away_ends_the_run_quietly(cli: Cli, endless_wav: Path) -> None:
     reading, writing = os.pipe()
-    run = cli.start("--wav", long_wav, stdout=writing)
+    run = cli.start("--wav", endless_wav, stdout=writing)
     os.close(writing)
     assert os.read(reading, 1)
     os.close(reading)

@@ -26,7 +26,7 @@ class Terminal:
     def __init__(self, columns: int, rows: int = 24) -> None:
         self.screen = pyte.HistoryScreen(columns, rows, history=1000)
         self.frames: list[list[str]] = []
-        """All rows, scrolled off ones included, after everything that came at once."""
+        """All rows, scrolled off ones included, after every change of what is shown, or all that came at once."""
         self._stream = pyte.ByteStream(self.screen)
         self._ours, self.theirs = pty.openpty()
         termios.tcsetwinsize(self.theirs, (rows, columns))
@@ -65,8 +65,10 @@ class Terminal:
             if not data:
                 os.close(self._ours)
                 break
-            self._stream.feed(data)
-            self.frames.append(self._rows())
+            # A change begins and ends with a carriage return: of several that are read together each is a frame.
+            for change in re.split(rb"(?<=\r)(?=\r)", data):
+                self._stream.feed(change)
+                self.frames.append(self._rows())
         return self.frames[-1] if self.frames else []
 
     def _rows(self) -> list[str]:
@@ -120,9 +122,9 @@ def test_several_files_each_have_their_name_and_errors_do_not_mix_with_text(
     assert not [row for row in last if re.search("[━─]", row)]
 
 
-def test_ctrl_c_leaves_the_text_so_far_and_one_line(cli: Cli, long_wav: Path) -> None:
+def test_ctrl_c_leaves_the_text_so_far_and_one_line(cli: Cli, endless_wav: Path) -> None:
     terminal = Terminal(80)
-    run = terminal.start(cli, "--wav", long_wav)
+    run = terminal.start(cli, "--wav", endless_wav)
     terminal.watch(until=lambda frame: "country" in words(frame))
     terminal.press_ctrl_c()
     run.signal(signal.SIGINT, group=True)

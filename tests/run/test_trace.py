@@ -21,7 +21,8 @@ import soundfile
 
 from susurrus.actors import exits
 from susurrus.models.mel import LogMel
-from tests.run.conftest import ROOT, Cli, Finished
+from tests.faults.scripted import Fault, interpreter
+from tests.run.conftest import DEADLINE_S, ROOT, Cli, Finished, wait_until
 
 Event = dict[str, Any]
 PHASES = {"M", "X", "i", "b", "e", "s", "f"}
@@ -232,10 +233,13 @@ def test_a_pipeline_that_is_killed_leaves_a_trace_that_can_be_put_together(
     folder = tmp_path / "trace"
     run = cli.start_waiting("--json", "--trace", folder)
     run.feed(halves[0])
-    run.wait_for_event("partial")
+    for _ in range(2):  # what goes before the second one is written down, by the decoder that has sent both
+        run.wait_for_event("partial")
+    (encoder,) = (folder / "events").glob("encoder-*")
+    wait_until(lambda: '"window 0"' in encoder.read_text(), "what the encoder has to say of its window")
     family = list(run.actors().values())
     run.signal(signal.SIGKILL)
-    _, alive = psutil.wait_procs(family, timeout=20)
+    _, alive = psutil.wait_procs(family, timeout=DEADLINE_S)
     assert not alive
     run.finish()
     assert not (folder / "trace.json").exists()
@@ -253,12 +257,12 @@ def test_a_pipeline_that_is_killed_leaves_a_trace_that_can_be_put_together(
 def test_a_decoder_that_is_killed_leaves_what_it_had_and_its_successor_writes_beside_it(
     cli: Cli, tmp_path: Path
 ) -> None:
-    folder = tmp_path / "trace"
-    run = cli.start("--json", "--trace", folder, ROOT / "samples" / "sonnet_2.mp3")
-    run.wait_for_event("partial")
-    run.actors()["decoder"].kill()
-    done = run.finish()
+    folder, faults = tmp_path / "trace", tmp_path / "faults"
+    python = interpreter(faults, [Fault("decoder", "token", window=0, nth=3)])
+    command = (sys.executable, "-m", "tests.faults.host", python)
+    done = cli("--json", "--trace", folder, ROOT / "samples" / "sonnet_2.mp3", command=command)
     assert done.code == exits.OK
+    assert (faults / "decoder-0-0").exists()
     traced = Traced(done, folder)
     assert sorted(traced.processes.values()).count("decoder") == 2
     home = folder / "sonnet_2"
