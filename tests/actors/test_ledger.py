@@ -188,8 +188,8 @@ def test_reports_of_a_window_that_was_never_announced_change_nothing() -> None:
 
 def test_what_comes_before_its_window_is_announced_is_not_lost() -> None:
     ledger = ledger_with(JOB)
-    early = [partial(JOB, 0), partial(JOB, 0), partial(JOB, 1), segment(JOB, 1), segment(JOB, 0), audio_end(JOB, 2)]
-    assert apply(ledger, *early) == []
+    partials = [partial(JOB, 0), partial(JOB, 0), partial(JOB, 1)]
+    assert apply(ledger, *partials, segment(JOB, 1), segment(JOB, 0), audio_end(JOB, 2)) == []
     events = apply(ledger, window(JOB, 0), window(JOB, 1))
     assert types(events) == ["window", "partial", "partial", "segment", "window", "partial", "segment", "done"]
 
