@@ -22,7 +22,7 @@ from susurrus.protocol import Cue, HiddenStates, Partial, Redo, Segment, Word
 
 MAX_JOBS_REMEMBERED = 64  # jobs pass one after another; a few overlap at most
 WINDOWS = 4  # decoded side by side: twice as many would gain a tenth more, and take twice the memory
-ALONE = 4  # windows that a decoder decodes one by one when it has just started: one that kills it is so found
+ALONE = 4  # windows that a decoder in the place of a lost one decodes one by one: one that kills it is so found
 
 Place = tuple[bytes, int, int]
 """Job, attempt and index of a window."""
@@ -42,7 +42,8 @@ class DecoderBehaviour(Behaviour):
     """Decodes windows, several side by side when they are there; tells the hub every token that shows.
 
     Windows of one recording come one after another until nothing that one leaves behind changes the next. From then on
-    they wait for each other, as long as it is certain that more come: several together take half the time.
+    they wait for each other, as long as it is certain that more come: several together take half the time. The first
+    of a recording waits for nothing.
     """
 
     name = "decoder"
@@ -102,7 +103,7 @@ class DecoderBehaviour(Behaviour):
         """Those that begin now, taken from those that wait."""
         if not self._waiting:
             return []
-        room = (self._side_by_side.room if self._ended >= ALONE else 1) - len(self._begun)
+        room = (1 if self._is_careful else self._side_by_side.room) - len(self._begun)
         bound = {begun.work.job for begun in self._begun.values() if not begun.recording.is_settled}
         ready: list[HiddenStates] = []
         for work in self._waiting:
@@ -111,12 +112,18 @@ class DecoderBehaviour(Behaviour):
             if not self._is_settled(work):  # the next one has to wait for it
                 bound.add(work.job)
         latest = {work.job: work for work in ready}
-        enough = len(ready) + len(self._begun) >= self._side_by_side.room or self._ended < ALONE
-        if not enough and all(work.more and self._is_settled(work) for work in latest.values()):
+        may_wait = room > len(ready) and not self._is_careful and all(work.window for work in ready)
+        if may_wait and all(work.more and self._is_settled(work) for work in latest.values()):
             return []
         for work in ready[: max(0, room)]:
             self._waiting.remove(work)
         return ready[: max(0, room)]
+
+    @property
+    def _is_careful(self) -> bool:
+        """Whether it has just started, and is given what may have ended the one before it."""
+        works = [*self._waiting, *(begun.work for begun in self._begun.values())]
+        return self._ended < ALONE and any(work.attempt > 1 for work in works)
 
     def _is_settled(self, work: HiddenStates) -> bool:
         recording = self._recording(work)

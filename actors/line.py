@@ -43,18 +43,13 @@ class Station:
     batches: bool = False
     """Whether it may have several windows in work: a decoder, whose results come to the hub."""
     works: list[Working] = field(default_factory=list)
-    """What it works on, as far as the hub knows; what it began last comes last."""
+    """What it works on, as far as the hub knows: one of them is to blame if it is lost now."""
     awaited: int = 0
     """Ping whose answer will prove that it has taken in its new Downstream; 0 when there is nothing to wait for."""
     doubt: str = ""
     """Why it was killed; empty for one that ended by itself."""
     unsent: deque[Message] = field(default_factory=deque)
     """For an actor that does not read at the moment, and whose queue is full."""
-
-    @property
-    def working(self) -> Working | None:
-        """What is to blame if it is lost now; None: it has not said that it works on anything."""
-        return self.works[-1] if self.works else None
 
     def begins(self, work: Working) -> None:
         """It says that it begins to work on a window."""

@@ -112,28 +112,30 @@ class Recovery:
             return
         station = self._line[name]
         how, had_work = station.doubt or how, station.ready
-        working = station.working or self._suspect(station)
+        works = [*station.works] or self._suspect(station)
         station.leave(time.monotonic())
-        is_poison = working is not None and self._blame(name, working)
+        blamed = [self._blame(name, work) for work in works]
         if station is self._line.frontend:
             text = "what the lost frontend had read of standard input is gone: give the audio as a file"
             for job in self._ledger.running_from(STDIN):
                 self._fail(job, "audio", text)
         if had_work:  # else nobody was told of it, and nothing was sent to it
             self._give_up_work()
-        self._plan_restart(name, station.watch, how, is_forgiven=is_poison)
+        self._plan_restart(name, station.watch, how, is_forgiven=any(blamed))
 
-    def _suspect(self, lost: Station) -> Working | None:
+    def _suspect(self, lost: Station) -> list[Working]:
         """The window of an actor that died so fast that it could not say over what: the oldest that no other has."""
         if not lost.ready:
-            return None
+            return []
         others = [other for other in self._line if other is not lost and other is not self._line.frontend]
-        return self._ledger.oldest_open(besides={(work.job, work.window) for other in others for work in other.works})
+        oldest = self._ledger.oldest_open(besides={(work.job, work.window) for other in others for work in other.works})
+        return [] if oldest is None else [oldest]
 
     def _blame(self, name: str, working: Working) -> bool:
-        """The window that was in work may be what kills workers; then its job fails, and the others go on.
+        """A window that was in work may be what kills workers; then its job fails, and the others go on.
 
-        The cause is gone then: the losses over it do not count any more.
+        Of several at once each is blamed: the next decoder takes them one by one. The cause is gone when its job is:
+        the losses over it do not count any more.
         """
         lost = self._ledger.blame(working.job, working.window, name)
         if len(lost) < self._limits.killed_workers:

@@ -226,6 +226,21 @@ def test_a_window_that_ends_its_worker_three_times_fails_its_job_alone(stage: St
     assert stage.thread.is_alive()
 
 
+def test_every_window_that_a_decoder_had_in_work_is_blamed_until_one_is_found_alone(stage: Stage) -> None:
+    watcher = stage.subscriber()
+    request = stage.begin(windows=4, committed=1)
+    for attempt, windows in ((1, (1, 2, 3)), (2, (2,)), (3, (2,))):
+        for index in windows:
+            stage.actors["decoder"].say(Working(request.job, index, attempt))
+        settle(stage.actors["decoder"])
+        stage.lose("decoder")
+        stage.replace("decoder")
+        settle(*(stage.actors[name] for name in STATIONS))
+    failed = expect_failed(watcher)
+    assert (failed.job, failed.code) == (request.job, "killer")
+    assert "window 2 ended its decoder 3 times" in failed.text
+
+
 def test_an_actor_that_dies_before_it_can_say_over_what_is_taken_to_have_died_of_the_oldest_window(
     stage: Stage,
 ) -> None:

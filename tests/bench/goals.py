@@ -5,12 +5,11 @@ Ratios of medians of one interleaved run; sizes in MB.
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tests.bench.roster import FULL_CONTEXT, OURS, TWO_WORKERS
+from tests.bench.roster import FULL_CONTEXT, OURS
 from tests.bench.spread import ratio
 
 Results = Mapping[str, Any]
@@ -52,14 +51,11 @@ def goals(tasks: Results) -> Iterator[Goal]:
     cold = "11 s, from process start to"
     yield compare(f"{cold} the first text", "cold", 0.45, "faster-whisper", unit=faster, field="first_s")
     yield compare(f"{cold} exit", "cold", 0.45, "faster-whisper", unit=faster)
-    best = _best(tasks, "long", (OURS, TWO_WORKERS))
-    yield compare(f"long recording, {best}", "long", 0.50, "openvino", unit=openvino, own=best)
-    yield compare(f"long recording, {best}", "long", 0.42, BATCHED, unit=f"{faster}, batched", own=best)
-    yield Goal(f"long recording, {best}, word error rate", 9.3, "%", _wer(tasks, best))
+    yield compare("long recording", "long", 0.50, "openvino", unit=openvino)
+    yield compare("long recording", "long", 0.42, BATCHED, unit=f"{faster}, batched")
+    yield Goal("long recording, word error rate", 9.3, "%", _wer(tasks, OURS))
     yield Goal("memory of all processes, 11 s", 300.0, "MB", _row(tasks, "short", OURS).get("peak_mb"))
-    yield Goal(
-        f"memory of all processes, long recording, {best}", 400.0, "MB", _row(tasks, "long", best).get("peak_mb")
-    )
+    yield Goal("memory of all processes, long recording", 400.0, "MB", _row(tasks, "long", OURS).get("peak_mb"))
     yield Goal("model files", 82.0, "MB", tasks.get("disk", {}).get(OURS))
     yield from _level(tasks)
 
@@ -83,13 +79,6 @@ def _row(tasks: Results, task: str, label: str) -> Mapping[str, Any]:
 
 def _ratio(tasks: Results, task: str, field: str, ours: str, theirs: str) -> float | None:
     return ratio(_row(tasks, task, ours).get(field, ()), _row(tasks, task, theirs).get(field, ()))
-
-
-def _best(tasks: Results, task: str, labels: tuple[str, ...]) -> str:
-    """The fastest of them; the first when none was measured."""
-    times = {label: _row(tasks, task, label).get("total_s", ()) for label in labels}
-    measured = {label: statistics.median(found) for label, found in times.items() if found}
-    return min(measured, key=lambda label: measured[label], default=labels[0])
 
 
 def _wer(tasks: Results, label: str) -> float | None:
