@@ -44,13 +44,14 @@ def run(setting: Setting, results: Results, todo: Sequence[str], path: Path) -> 
     for name in todo:
         started = time.monotonic()
         setting.fleet.say(f"{name} ...")
-        load = os.getloadavg()[0]
+        when = {"time": datetime.now(UTC).isoformat(timespec="minutes"), "command": command()}
+        when["load_before"] = f"{os.getloadavg()[0]:.2f}"
         try:
             part = TASKS[name](setting)
         except (BenchError, SusurrusError) as error:
             setting.fleet.say(f"{name} is passed over: {error}")
             continue
-        results["tasks"][name] = part | {"load_before": load, "took_s": round(time.monotonic() - started)}
+        results["tasks"][name] = part | when | {"took_s": round(time.monotonic() - started)}
         results["load_s"] |= {key: round(value, 3) for key, value in setting.fleet.load_s.items()}
         much = 0.01 * (time.monotonic() - began)
         results["restless"] = {key: round(used, 2) for key, used in setting.fleet.restless.items() if used > much}
@@ -81,7 +82,7 @@ def disk(entries: Sequence[Entry]) -> dict[str, float]:
 
 
 def about(options: argparse.Namespace) -> Results:
-    """Of machine and run."""
+    """Of the machine and what is installed."""
     found = processor()
     return {
         "processor": f"{found.name}, {found.simd}",
@@ -89,10 +90,12 @@ def about(options: argparse.Namespace) -> Results:
         "threads": options.threads,
         "python": platform.python_version(),
         "onnxruntime": version("onnxruntime"),
-        "load before": os.getloadavg()[0],
-        "time": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": " ".join(["python -m tests.bench", *(Path(word).name for word in sys.argv[1:])]),
     }
+
+
+def command() -> str:
+    """What was asked for, without folders."""
+    return " ".join(["python -m tests.bench", *(Path(word).name for word in sys.argv[1:])])
 
 
 def tasks_to_do(options: argparse.Namespace, done: Sequence[str]) -> list[str]:

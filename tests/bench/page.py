@@ -177,6 +177,12 @@ def growth_table(part: Mapping[str, Any]) -> str:
 
 def _about(results: Mapping[str, Any]) -> Iterator[str]:
     yield from (f"- {name}: {value}" for name, value in results["about"].items())
+    commands: dict[str, list[str]] = {}
+    for name, task in results["tasks"].items():
+        if "command" in task:
+            when = f"{name} ({task['time']}, load {task['load_before']})"
+            commands.setdefault(task["command"], []).append(when)
+    yield from (f"- `{command}`: {', '.join(names)}" for command, names in commands.items())
     yield from (f"- {name} did not take part" for name in results["skipped"])
     for label, share in results.get("restless", {}).items():
         yield f"- {label} used {share:.1f} s of a processor while it was another's turn"

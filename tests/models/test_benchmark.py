@@ -337,6 +337,13 @@ RESULTS: dict[str, Any] = {
 }
 
 
+def test_every_command_is_named_with_what_it_measured_and_when() -> None:
+    when = {"time": "12:00", "load_before": "0.10"}
+    tasks = {"short": TASKS["short"] | when | {"command": "a"}, "growth": TASKS["growth"] | when | {"command": "b"}}
+    told = page(RESULTS | {"tasks": tasks})
+    assert "- `a`: short (12:00, load 0.10)\n- `b`: growth (12:00, load 0.10)\n" in told
+
+
 def test_goals_are_met_or_not_or_not_measured() -> None:
     found = {(goal.what, goal.unit): goal for goal in goals({**TASKS, "disk": {OURS: 90.0}})}
     warm = found["11 s, warm, through the actors", "of OpenVINO GenAI"]
