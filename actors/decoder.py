@@ -22,7 +22,7 @@ from susurrus.protocol import Cue, HiddenStates, Partial, Redo, Segment, Word
 
 MAX_JOBS_REMEMBERED = 64  # jobs pass one after another; a few overlap at most
 WINDOWS = 4  # decoded side by side: twice as many would gain a tenth more, and take twice the memory
-ALONE = 4  # windows that a decoder in the place of a lost one decodes one by one: one that kills it is so found
+ALONE = 4  # windows that a decoder decodes one by one when it has just started: one that kills it is so found
 
 Place = tuple[bytes, int, int]
 """Job, attempt and index of a window."""
@@ -121,9 +121,8 @@ class DecoderBehaviour(Behaviour):
 
     @property
     def _is_careful(self) -> bool:
-        """Whether it has just started, and is given what may have ended the one before it."""
-        works = [*self._waiting, *(begun.work for begun in self._begun.values())]
-        return self._ended < ALONE and any(work.attempt > 1 for work in works)
+        """Whether it has just started, perhaps in the place of one that a window has ended."""
+        return self._ended < ALONE
 
     def _is_settled(self, work: HiddenStates) -> bool:
         recording = self._recording(work)
