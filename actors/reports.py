@@ -68,7 +68,7 @@ def _window(job: Job, report: Window, now: float, statistics: Statistics) -> lis
 
 
 def _partial(job: Job, report: Partial, now: float, statistics: Statistics) -> list[Event]:
-    if _is_early(job, report) or not _counts(job, report):
+    if _kept_for_later(job, report) or not _counts(job, report):
         return []
     if report.window > job.done_windows:  # of another lane, which is faster
         job.ahead[report.window] = report
@@ -81,15 +81,15 @@ def _partial(job: Job, report: Partial, now: float, statistics: Statistics) -> l
 
 
 def _segment(job: Job, report: Segment, now: float, statistics: Statistics) -> list[Event]:
-    if _is_early(job, report) or not _counts(job, report):
+    if _kept_for_later(job, report) or not _counts(job, report):
         return []
     job.ahead.pop(report.window, None)
     job.waiting[report.window] = report
     return _commit(job, now, statistics)
 
 
-def _is_early(job: Job, report: Partial | Segment) -> bool:
-    """Whether the window is not announced yet; then the report is kept until it is."""
+def _kept_for_later(job: Job, report: Partial | Segment) -> bool:
+    """Keep a report whose window is not announced yet, until it is; tell whether that was so."""
     is_early = report.attempt == job.attempt and report.window >= job.done_windows
     is_early &= report.window not in job.announced
     if is_early:

@@ -87,6 +87,14 @@ class Stage(House):
         settle(actor)  # the hub has read it, and told the neighbours
         return actor
 
+    def lose_decoder_over(self, *works: Working) -> None:
+        """The decoder says what it works on, and dies; another is ready in its place, and everybody knows it."""
+        self.actors["decoder"].say(*works)
+        settle(self.actors["decoder"])
+        self.lose("decoder")
+        self.replace("decoder")
+        settle(*(self.actors[name] for name in STATIONS))
+
     def begin(self, windows: int = 2, committed: int = 1) -> Submit:
         """A job in work: all its windows announced, the first ones committed."""
         client, request = self.actor("client"), make_submit()
@@ -213,11 +221,7 @@ def test_a_window_that_ends_its_worker_three_times_fails_its_job_alone(stage: St
     watcher = stage.subscriber()
     request = stage.begin(windows=2, committed=1)
     for attempt in (1, 2, 3):
-        stage.actors["decoder"].say(Working(request.job, 1, attempt))
-        settle(stage.actors["decoder"])
-        stage.lose("decoder")
-        stage.replace("decoder")
-        settle(*(stage.actors[name] for name in STATIONS))
+        stage.lose_decoder_over(Working(request.job, 1, attempt))
     failed = expect_failed(watcher)
     assert (failed.job, failed.code) == (request.job, "killer")
     assert "window 1 ended its decoder 3 times" in failed.text
@@ -230,12 +234,7 @@ def test_every_window_that_a_decoder_had_in_work_is_blamed_until_one_is_found_al
     watcher = stage.subscriber()
     request = stage.begin(windows=4, committed=1)
     for attempt, windows in ((1, (1, 2, 3)), (2, (2,)), (3, (2,))):
-        for index in windows:
-            stage.actors["decoder"].say(Working(request.job, index, attempt))
-        settle(stage.actors["decoder"])
-        stage.lose("decoder")
-        stage.replace("decoder")
-        settle(*(stage.actors[name] for name in STATIONS))
+        stage.lose_decoder_over(*(Working(request.job, index, attempt) for index in windows))
     failed = expect_failed(watcher)
     assert (failed.job, failed.code) == (request.job, "killer")
     assert "window 2 ended its decoder 3 times" in failed.text
